@@ -1,0 +1,71 @@
+"""The command line: a table from command to module. A module is imported only when its command is called.
+
+Each module offers HELP (one line), add_arguments(parser) and run(args) -> exit code.
+Exit 0: conforms. 1: does not. 2: could not tell, or wrong use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from kvledger import __version__
+from kvledger.spec.world import WrongInput
+
+COMMANDS = {
+    "check": ("kvledger.tests.kit.check", "check your engine against the law"),
+    "replay": ("kvledger.tests.replay.command", "drive a backend with a real request trace or a stored one"),
+    "rules": ("kvledger.spec.rules", "print the rules of the law, or one of them"),
+    "explore": ("kvledger.spec.explore", "visit every state of a small world"),
+    "explain": ("kvledger.tests.report.explain", "say in words what a stored trace shows"),
+    "zoo": ("kvledger.tests.zoo.hunt", "hunt the faults that the kit must catch"),
+}
+EXAMPLES = """examples:
+  kvledger check                        check the backends that ship with kvledger
+  kvledger check my_adapter:make        check yours
+  kvledger rules one-holder             what a rule says, and why
+  kvledger explore TINY_A               every state of a small world
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; a wrong input costs one line and exit code 2, never a traceback."""
+    parser = argparse.ArgumentParser(
+        prog="kvledger",
+        description="An executable law of who owns which KV row and page.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"kvledger {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    words = list(sys.argv[1:] if argv is None else argv)
+    called = next((word for word in words if not word.startswith("-")), None)
+    for name, (module_name, sentence) in COMMANDS.items():
+        sub = commands.add_parser(name, help=sentence, formatter_class=argparse.RawDescriptionHelpFormatter)
+        if name == called:
+            module = importlib.import_module(module_name)
+            sub.description, sub.epilog = sentence + ".", module.HELP
+            module.add_arguments(sub)
+            sub.set_defaults(run=module.run)
+    args = parser.parse_args(words)
+    if args.command is None:
+        parser.print_help()
+        return 2
+    try:
+        code: int = args.run(args)
+    except WrongInput as wrong:
+        print(f"kvledger {args.command}: {wrong}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 2
+    except KeyboardInterrupt:
+        print(f"kvledger {args.command}: interrupted", file=sys.stderr)
+        return 2
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

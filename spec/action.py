@@ -1,0 +1,87 @@
+"""One step of the law: which file speaks for which action, and the order judge, then write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Protocol, TypeVar, cast
+
+from kvledger.spec.actions import (
+    Abort,
+    Action,
+    Checkpoint,
+    Decode,
+    Evict,
+    Extend,
+    Finish,
+    Flush,
+    Retract,
+    Submit,
+    abort,
+    checkpoint,
+    decode,
+    evict,
+    extend,
+    finish,
+    flush,
+    retract,
+    submit,
+)
+from kvledger.spec.answer import Granted, Refused
+from kvledger.spec.ledger import Edit, Ledger
+
+A = TypeVar("A", contravariant=True)
+
+
+class ActionFile(Protocol[A]):
+    """What each file in spec/actions/ exports, in this order."""
+
+    def requires(self, ledger: Ledger, act: A, /) -> str | None:
+        """What the caller owes; None: the action may be called."""
+
+    def judge(self, ledger: Ledger, act: A, answer: Granted | Refused, /) -> None:
+        """What the backend owes; raises Broken. Reads only. The specific rule before the general one."""
+
+    def effect(self, edit: Edit, act: A, answer: Granted, /) -> None:
+        """What is then true. Writes only; no guard runs here."""
+
+    def answers(self, ledger: Ledger, act: A, least: bool, /) -> Iterator[Granted | Refused]:
+        """Every legal answer of a small world; least: one of each kind that matters."""
+
+
+FILES: dict[type, ModuleType] = {
+    Submit: submit,
+    Extend: extend,
+    Decode: decode,
+    Checkpoint: checkpoint,
+    Finish: finish,
+    Retract: retract,
+    Abort: abort,
+    Evict: evict,
+    Flush: flush,
+}
+
+
+def file_of(act: Action) -> ActionFile[Action]:
+    """The file that speaks for this action."""
+    return cast("ActionFile[Action]", FILES[type(act)])
+
+
+def name_of(act: Action) -> str:
+    """The action's name: extend, decode, ..."""
+    return type(act).__name__.lower()
+
+
+def apply(ledger: Ledger, act: Action, answer: Granted | Refused, *, in_place: bool = False) -> Edit:
+    """Write what a judged answer makes true. A refusal has an effect too: what it evicted is gone."""
+    edit = Edit(ledger, in_place=in_place)
+    edit.evict(answer.evicted)
+    if isinstance(answer, Granted):
+        file_of(act).effect(edit, act, answer)
+    return edit
+
+
+def step(ledger: Ledger, act: Action, answer: Granted | Refused) -> Ledger:
+    """Judge, then the ledger that follows. Raises Broken, and then nothing was written."""
+    file_of(act).judge(ledger, act, answer)
+    return apply(ledger, act, answer).commit()

@@ -1,0 +1,90 @@
+"""extend: KV for more of each request's tokens; a waiting request starts: match, lock, row and slots, or nothing.
+
+SGLang: alloc_for_extend, after init_next_round_input. vLLM: get_computed_blocks and KVCacheManager.allocate_slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kvledger.spec.actions.giving import Publisher, givings, judge_given
+from kvledger.spec.actions.taking import Member, judge_refused, judge_taken, takings
+from kvledger.spec.answer import Granted, Refused
+from kvledger.spec.ledger import Edit, Ledger
+from kvledger.spec.world import ReqId, Token
+
+
+class Extend(NamedTuple):
+    """Members: request, upto, and the token it samples next, given iff upto is the end of its tokens."""
+
+    batch: tuple[tuple[ReqId, int, Token | None], ...]
+
+
+def requires(ledger: Ledger, act: Extend) -> str | None:
+    """What the caller owes."""
+    if not act.batch or len({req for req, _, _ in act.batch}) != len(act.batch):
+        return "a batch has members, and no request twice"
+    if len(act.batch) > (ledger.world.declared.max_batch or len(act.batch)):
+        return "the backend declares smaller batches"
+    for req, upto, token in act.batch:
+        if req not in ledger.requests:
+            return "the request is not live"
+        end = len(ledger.requests[req].tokens)
+        if not ledger.prefix(req) < upto <= min(end, ledger.world.context_len):
+            return "upto lies above the prefix, and within the tokens and the row"
+        if (token is not None) != (upto == end):
+            return "a token is sampled exactly at the end of the tokens"
+        if upto != end and not ledger.world.has("CHUNKED"):
+            return "the backend does not declare CHUNKED"
+    return None
+
+
+def members(ledger: Ledger, act: Extend) -> list[Member]:
+    """Who needs KV for which positions."""
+    return [Member(req, ledger.prefix(req), upto, not ledger.holds_row(req)) for req, upto, _ in act.batch]
+
+
+def publishers(ledger: Ledger, batch: list[Member], answer: Granted) -> list[Publisher]:
+    """Who could publish what, in its table as this grant leaves it."""
+    matched = iter(answer.matched)
+    found = []
+    for member, pages in zip(batch, answer.pages, strict=True):
+        table = next(matched) if member.starts else ledger.tables[member.req]
+        protected = member.prefix if member.starts else ledger.records[member.req].protected_len
+        found.append(Publisher(member.req, protected, member.upto, table + pages))
+    return found
+
+
+def judge(ledger: Ledger, act: Extend, answer: Granted | Refused) -> None:
+    """What the backend owes."""
+    batch = members(ledger, act)
+    if isinstance(answer, Refused):
+        judge_refused(ledger, batch, answer)
+        return
+    judge_taken(ledger, batch, answer)
+    judge_given(ledger, "extend", publishers(ledger, batch, answer), answer)
+
+
+def effect(edit: Edit, act: Extend, answer: Granted) -> None:
+    """What is then true."""
+    rows, matched = iter(answer.rows), iter(answer.matched)
+    for (req, upto, token), pages in zip(act.batch, answer.pages, strict=True):
+        if edit.ledger.holds_row(req):
+            edit.grow(req, pages, upto)
+        else:
+            edit.start(req, next(rows), next(matched), pages, upto)
+        if token is not None:
+            edit.sample(req, token)
+    for req, pages in answer.published:
+        edit.publish(req, pages)
+
+
+def answers(ledger: Ledger, act: Extend, least: bool) -> Iterator[Granted | Refused]:
+    """Every legal answer of a small world."""
+    batch = members(ledger, act)
+    for answer in takings(ledger, batch, least):
+        if isinstance(answer, Refused):
+            yield answer
+        else:
+            yield from givings(ledger, "extend", publishers(ledger, batch, answer), answer, least)

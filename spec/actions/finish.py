@@ -1,0 +1,55 @@
+"""finish: a request has ended. Its whole pages may go to the cache; then everything it holds comes back, once.
+
+SGLang: release_kv_cache with a checkpoint first. vLLM: KVCacheManager.free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kvledger.spec.actions.giving import givings, holding, judge_given
+from kvledger.spec.actions.taking import judge_evicted, judge_refused
+from kvledger.spec.answer import Granted, Refused
+from kvledger.spec.ledger import Edit, Ledger
+from kvledger.spec.world import ReqId
+
+
+class Finish(NamedTuple):
+    """[0, keep) is worth keeping, and is published iff publish. keep may lie below what is published already."""
+
+    req: ReqId
+    keep: int
+    publish: bool
+
+
+def requires(ledger: Ledger, act: Finish) -> str | None:
+    """What the caller owes."""
+    if not ledger.holds_row(act.req):
+        return "the request holds no row"
+    if not 0 <= act.keep <= ledger.records[act.req].committed_len:
+        return "keep lies within what is committed"
+    return None
+
+
+def judge(ledger: Ledger, act: Finish, answer: Granted | Refused) -> None:
+    """What the backend owes. A keep below protected publishes nothing and frees nothing below protected."""
+    if isinstance(answer, Refused):
+        judge_refused(ledger, [], answer)
+        return
+    judge_evicted(ledger, answer.evicted)
+    judge_given(ledger, "finish", [holding(ledger, act.req, act.keep * act.publish)], answer, leaving=(act.req,))
+
+
+def effect(edit: Edit, act: Finish, answer: Granted) -> None:
+    """What is then true."""
+    for req, pages in answer.published:
+        edit.publish(req, pages)
+    edit.release(act.req)
+    edit.forget(act.req)
+
+
+def answers(ledger: Ledger, act: Finish, least: bool) -> Iterator[Granted | Refused]:
+    """Every legal answer of a small world."""
+    publisher = holding(ledger, act.req, act.keep * act.publish)
+    yield from givings(ledger, "finish", [publisher], Granted(), least, leaving=(act.req,))

@@ -1,0 +1,49 @@
+"""flush: the prefix cache is emptied, unless a request holds anything.
+
+SGLang: flush_cache. vLLM: reset_prefix_cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kvledger.spec.actions.giving import judge_given
+from kvledger.spec.actions.taking import closed_sets, judge_evicted
+from kvledger.spec.answer import Freed, Granted, Refused
+from kvledger.spec.ledger import Edit, Ledger
+from kvledger.spec.page import CACHED
+from kvledger.spec.rules import need
+
+
+class Flush(NamedTuple):
+    """Takes nothing, asks for everything."""
+
+
+def requires(ledger: Ledger, act: Flush) -> str | None:
+    """What the caller owes. Nothing about timing: a flush while a request runs is the backend's to refuse."""
+    return None if ledger.world.has("PREFIX_CACHE") else "the backend does not declare PREFIX_CACHE"
+
+
+def judge(ledger: Ledger, act: Flush, answer: Granted | Refused) -> None:
+    """What the backend owes: refused iff a request holds a row."""
+    judge_evicted(ledger, answer.evicted)
+    if isinstance(answer, Refused):
+        need(bool(ledger.records), "EVICT-2", asked=None, least=len(ledger.evictable()), evicted=0)
+        return
+    need(not ledger.records, "LOCK-2", page=None, holders=tuple(ledger.records))
+    cached = {page for page, state in ledger.pages.items() if state.kind == CACHED}
+    need(answer.evicted == cached, "EVICT-2", asked=None, least=len(cached), evicted=len(answer.evicted))
+    judge_given(ledger, "flush", [], answer)
+
+
+def effect(edit: Edit, act: Flush, answer: Granted) -> None:
+    """What is then true: step has taken the evicted pages out already, as for every action."""
+
+
+def answers(ledger: Ledger, act: Flush, least: bool) -> Iterator[Granted | Refused]:
+    """Every legal answer of a small world."""
+    if ledger.records:
+        yield from (Refused(None, gone) for gone in closed_sets(ledger, (), 0, least))
+    else:
+        yield Granted(evicted=frozenset(ledger.pages), freed=Freed())

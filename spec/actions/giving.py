@@ -1,0 +1,109 @@
+"""How pages change hands and come back, for every action that publishes or frees: judged here once. Read second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import product
+from typing import NamedTuple
+
+from kvledger.spec.answer import Freed, Granted
+from kvledger.spec.ledger import Ledger, Tag
+from kvledger.spec.rules import need
+from kvledger.spec.world import PageId, ReqId
+
+
+class Publisher(NamedTuple):
+    """Who may publish in an action: [protected, upto) is its own and committed, in the pages of its table."""
+
+    req: ReqId
+    protected: int
+    upto: int
+    table: tuple[PageId, ...]
+
+
+def holding(ledger: Ledger, req: ReqId, upto: int) -> Publisher:
+    """A request that holds a row, as the publisher of what it has committed below `upto`."""
+    return Publisher(req, ledger.records[req].protected_len, upto, ledger.tables[req])
+
+
+def judge_given(
+    ledger: Ledger, kind: str, publishers: list[Publisher], answer: Granted, leaving: Iterable[ReqId] = ()
+) -> None:
+    """What was published and what was freed: CACHE-3, CACHE-5, PAGE-6. leaving: requests that give all back."""
+    size, declared = ledger.world.page_size, ledger.world.declared
+    who = {publisher.req: publisher for publisher in publishers}
+    joined: dict[Tag, set[PageId]] = {}
+    for req, pages in answer.published:
+        allowed = req in who and ledger.requests[req].publish and kind in declared.publishes_on
+        need(allowed, "CACHE-3", req=req, by=kind, barred=True)
+        _, protected, committed, table = who[req]
+        first, upto = protected // size, protected + len(pages) * size
+        need(first + len(pages) <= ledger.publishable(committed), "CACHE-3", req=req, upto=upto, committed=committed)
+        for ordinal, (own, stays) in enumerate(zip(table[first:], pages, strict=False), first):
+            key = ledger.key(ledger.requests[req], ordinal)
+            there = joined.setdefault(key, set())
+            if key in ledger.index:
+                there |= ledger.index[key].pages - answer.evicted
+            fits = stays in there if own != stays else not there or declared.has("DUPLICATES")
+            need(fits, "CACHE-5", req=req, own=own, cached=tuple(sorted(there)), row_lists=stays)
+            there.add(stays)
+    if answer.freed is not None:
+        law = frees(ledger, publishers, answer.published, leaving)
+        need(answer.freed == law, "PAGE-6", freed=answer.freed, law=law)
+
+
+def frees(
+    ledger: Ledger,
+    publishers: Iterable[Publisher],
+    published: Iterable[tuple[ReqId, tuple[PageId, ...]]],
+    leaving: Iterable[ReqId],
+) -> Freed:
+    """What the law frees: own pages that were merged, and of those who leave all that is private, and the row."""
+    size, stays = ledger.world.page_size, dict(published)
+    pages: list[PageId] = []
+    for req, protected, _, table in publishers:
+        own = table[protected // size :]
+        pages += [mine for mine, there in zip(own, stays.get(req, ()), strict=False) if mine != there]
+    rows = []
+    for req in leaving:
+        first = ledger.records[req].protected_len // size + len(stays.get(req, ()))
+        pages += ledger.tables[req][first:]
+        rows += [ledger.records[req].row or 0] if ledger.world.has("ROWS") else []
+    return Freed(tuple(sorted(pages)), tuple(sorted(rows)))
+
+
+# ---- every legal answer of a small world
+
+
+def givings(
+    ledger: Ledger,
+    kind: str,
+    publishers: list[Publisher],
+    granted: Granted,
+    least: bool,
+    leaving: tuple[ReqId, ...] = (),
+) -> Iterator[Granted]:
+    """Every way to publish and free after this grant, one publisher at most. least: publish all there is."""
+    for chosen in product(*(stayings(ledger, kind, publisher, granted, least) for publisher in publishers)):
+        published = tuple((who.req, pages) for who, pages in zip(publishers, chosen, strict=True) if pages)
+        freed = frees(ledger, publishers, published, leaving)
+        yield replace(granted, published=published, freed=freed)
+
+
+def stayings(
+    ledger: Ledger, kind: str, publisher: Publisher, granted: Granted, least: bool
+) -> Iterator[tuple[PageId, ...]]:
+    """The pages that may stand under this publisher's keys afterwards: its own, or those that are there."""
+    request, declared = ledger.requests[publisher.req], ledger.world.declared
+    first, most = publisher.protected // ledger.world.page_size, ledger.publishable(publisher.upto)
+    if not request.publish or kind not in declared.publishes_on or most <= first:
+        yield ()
+        return
+    for upto in [most] if least else range(first, most + 1):
+        choices = []
+        for ordinal in range(first, upto):
+            entry = ledger.index.get(ledger.key(request, ordinal))
+            there = sorted(entry.pages - granted.evicted) if entry else []
+            choices.append(there + [publisher.table[ordinal]] * (not there or declared.has("DUPLICATES")))
+        yield from product(*choices)

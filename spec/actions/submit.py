@@ -1,0 +1,51 @@
+"""submit: a request arrives with its tokens. It waits and holds nothing.
+
+SGLang: a Req in the waiting queue. vLLM: Scheduler.add_request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kvledger.spec.actions.taking import judge_refused
+from kvledger.spec.answer import Granted, Refused
+from kvledger.spec.ledger import Edit, Ledger, Request
+from kvledger.spec.world import Namespace, ReqId, Token
+
+
+class Submit(NamedTuple):
+    """match_limit: no more than this many tokens may come from the cache. publish False: nothing of it is shared."""
+
+    req: ReqId
+    tokens: tuple[Token, ...]
+    namespace: Namespace
+    match_limit: int | None = None
+    publish: bool = True
+
+
+def requires(ledger: Ledger, act: Submit) -> str | None:
+    """What the caller owes."""
+    if act.req in ledger.requests:
+        return "a live request has this id"
+    if not act.tokens or None in act.tokens:
+        return "a request has at least one token, and None is not a token"
+    return None
+
+
+def judge(ledger: Ledger, act: Submit, answer: Granted | Refused) -> None:
+    """What the backend owes: it may not refuse what takes nothing."""
+    if isinstance(answer, Refused):
+        judge_refused(ledger, [], answer)
+
+
+def effect(edit: Edit, act: Submit, answer: Granted) -> None:
+    """What is then true."""
+    root = edit.names.root(act.namespace)
+    trail = edit.names.trail(root, act.tokens)
+    edit.submit(act.req, Request(act.tokens, act.namespace, trail, root, act.match_limit, act.publish))
+
+
+def answers(ledger: Ledger, act: Submit, least: bool) -> Iterator[Granted | Refused]:
+    """Every legal answer of a small world."""
+    yield Granted()

@@ -1,0 +1,202 @@
+"""How rows and pages are taken, for every action that takes any: judged here once. Read this file first.
+
+The order is the law's: what was evicted, what was matched, which rows, which pages. Specific before general.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from itertools import combinations, permutations
+from typing import NamedTuple
+
+from kvledger.spec.answer import Granted, Refused
+from kvledger.spec.ledger import Ledger, Tag
+from kvledger.spec.page import CACHED, new_pages
+from kvledger.spec.rules import need
+from kvledger.spec.world import PageId, ReqId
+
+
+class Member(NamedTuple):
+    """One member of a batch: positions [prefix, upto) need KV. starts: it holds no row yet."""
+
+    req: ReqId
+    prefix: int
+    upto: int
+    starts: bool
+
+
+def demand(ledger: Ledger, members: Iterable[Member]) -> list[int]:
+    """How many new pages each member needs."""
+    return [new_pages(member.prefix, member.upto, ledger.world.page_size) for member in members]
+
+
+def judge_evicted(ledger: Ledger, evicted: Collection[PageId], reading: Collection[PageId] = ()) -> None:
+    """Only cached pages go, nobody reads them, and what remains is closed under parents.
+
+    reading: pages that this very call has matched; they are locked before room is made.
+    """
+    for page in sorted(evicted):
+        need(ledger.page(page).kind == CACHED, "EVICT-4", page=page)
+        need(ledger.page(page).locks == 0 and page not in reading, "LOCK-2", page=page)
+    if evicted and ledger.world.has("LEAF_FIRST"):
+        gone = {ledger.pages[page].owner for page in evicted}
+        gone = {key for key in gone if ledger.index[key].pages.issubset(evicted)}
+        children = Counter(ledger.index[key].parent for key in gone)
+        for page in sorted(evicted):
+            key = ledger.pages[page].owner
+            need(key not in gone or ledger.index[key].children == children[key], "EVICT-1", page=page)
+
+
+def judge_refused(ledger: Ledger, members: list[Member], answer: Refused) -> None:
+    """A refusal of the whole batch needs a cause: too few rows, or too few pages even after evicting all."""
+    judge_evicted(ledger, answer.evicted)
+    starters = [member for member in members if member.starts]
+    if answer.short == "rows" and ledger.world.has("ROWS"):
+        need(len(starters) > ledger.free_rows(), "ROW-4", starting=len(starters), free=ledger.free_rows())
+    else:
+        asked, room = sum(demand(ledger, members)), obtainable(ledger, members)
+        need(answer.short == "pages" and asked > room, "PAGE-5", short=answer.short, demand=asked, obtainable=room)
+
+
+def obtainable(ledger: Ledger, members: list[Member]) -> int:
+    """Free and evictable pages, without those that the starting members match and those kept back for starts."""
+    starters = [member for member in members if member.starts]
+    matched: set[Tag] = set()
+    for member in starters:
+        request = ledger.requests[member.req]
+        matched.update(ledger.key(request, ordinal) for ordinal in range(member.prefix // ledger.world.page_size))
+    taken = sum(any(ledger.pages[page].locks == 0 for page in ledger.index[key].pages) for key in matched)
+    kept_back = ledger.world.declared.headroom if starters else 0
+    return ledger.free_pages() + len(ledger.evictable()) - taken - kept_back
+
+
+def judge_taken(ledger: Ledger, members: list[Member], answer: Granted) -> None:
+    """Evictions, matches, rows and pages of a grant."""
+    starters = [member.req for member in members if member.starts]
+    judge_evicted(ledger, answer.evicted, {page for pages in answer.matched for page in pages})
+    for req, pages in zip(starters, answer.matched, strict=True):
+        judge_matched(ledger, req, pages)
+    judge_rows(ledger, starters, answer)
+    judge_pages(ledger, members, answer)
+
+
+def judge_matched(ledger: Ledger, req: ReqId, pages: tuple[PageId, ...]) -> None:
+    """A start reads the longest cached prefix that it may, of its own namespace, and leaves a token to compute."""
+    request, length = ledger.requests[req], len(pages) * ledger.world.page_size
+    need(length <= ledger.match_cap(request), "CACHE-2", req=req, matched=length, most=ledger.match_cap(request))
+    for ordinal, page in enumerate(pages):
+        state = ledger.page(page)
+        need(state.kind == CACHED, "CACHE-4", req=req, page=page, ordinal=ordinal)
+        need(ledger.index[state.owner].root == request.root, "NS-1", req=req, page=page, ordinal=ordinal)
+        need(
+            ordinal < ledger.publishable(len(request.tokens)) and state.owner == ledger.key(request, ordinal),
+            "CACHE-4",
+            req=req,
+            page=page,
+            ordinal=ordinal,
+        )
+    longest = ledger.longest_match(req)
+    need(len(pages) == longest, "CACHE-1", req=req, matched=length, longest=longest * ledger.world.page_size)
+
+
+def judge_rows(ledger: Ledger, starters: list[ReqId], answer: Granted) -> None:
+    """Each member that starts gets a row of its own that was free; the others keep theirs."""
+    need(len(answer.rows) == len(starters), "REC-1", starting=len(starters), rows=len(answer.rows))
+    handed: set[int] = set()
+    for req, row in zip(starters, answer.rows, strict=True):
+        need(row != 0, "ROW-2", req=req, row=row)
+        held = ledger.holder_of(row)
+        fits = not ledger.world.has("ROWS") or 1 <= row <= ledger.world.rows
+        need(fits and held is None and row not in handed, "ROW-1", req=req, row=row, held_by=held)
+        handed.add(row)
+
+
+def judge_pages(ledger: Ledger, members: list[Member], answer: Granted) -> None:
+    """Each member gets as many pages as its new positions need, each free until now and nobody else's."""
+    for member, asked, pages in zip(members, demand(ledger, members), answer.pages, strict=True):
+        need(len(pages) == asked, "PAGE-4", req=member.req, demand=asked, got=len(pages))
+    handed: set[PageId] = set()
+    for member, pages in zip(members, answer.pages, strict=True):
+        for page in pages:
+            need(page != 0, "PAGE-3", req=member.req, page=page)
+            free = ledger.is_free(page) or page in answer.evicted
+            need(free and page not in handed, "PAGE-1", req=member.req, page=page, twice=page in handed)
+            handed.add(page)
+
+
+# ---- every legal answer of a small world
+
+
+def closed_sets(ledger: Ledger, reading: Collection[PageId], least: int, exact: bool) -> Iterator[frozenset[PageId]]:
+    """The sets of pages that may be evicted: at least so many (exactly, for the least answers)."""
+    pages = [page for page in sorted(ledger.evictable()) if page not in reading]
+    first = max(0, least)
+    for size in range(first, len(pages) + 1):
+        if exact and size > first:
+            return
+        for chosen in combinations(pages, size):
+            if closed(ledger, frozenset(chosen)):
+                yield frozenset(chosen)
+
+
+def closed(ledger: Ledger, evicted: frozenset[PageId]) -> bool:
+    """Whether what remains is closed under parents (always, without LEAF_FIRST)."""
+    if not ledger.world.has("LEAF_FIRST"):
+        return True
+    gone = {ledger.pages[page].owner for page in evicted}
+    left = {entry.parent for key, entry in ledger.index.items() if key not in gone}
+    return gone.isdisjoint(left)
+
+
+def matches(ledger: Ledger, members: list[Member]) -> Iterator[tuple[tuple[PageId, ...], ...]]:
+    """Each way in which the starting members can read their longest match: any page of each key."""
+
+    def paths(keys: list[int]) -> Iterator[tuple[PageId, ...]]:
+        if not keys:
+            yield ()
+            return
+        for page in sorted(ledger.index[keys[0]].pages):
+            for rest in paths(keys[1:]):
+                yield (page, *rest)
+
+    def of(starters: list[ReqId]) -> Iterator[tuple[tuple[PageId, ...], ...]]:
+        if not starters:
+            yield ()
+            return
+        request = ledger.requests[starters[0]]
+        keys = [ledger.key(request, ordinal) for ordinal in range(ledger.longest_match(starters[0]))]
+        for path in paths(keys):
+            for rest in of(starters[1:]):
+                yield (path, *rest)
+
+    yield from of([member.req for member in members if member.starts])
+
+
+def takings(ledger: Ledger, members: list[Member], least: bool) -> Iterator[Granted | Refused]:
+    """Every way to take what the members need: matches, evictions, rows, pages; or to refuse with cause.
+
+    least: evict only when short, the lowest rows and pages, no eviction before a refusal.
+    """
+    starters = [member for member in members if member.starts]
+    sizes = demand(ledger, members)
+    if ledger.world.has("ROWS") and len(starters) > ledger.free_rows():
+        yield from (Refused("rows", gone) for gone in closed_sets(ledger, (), 0, least))
+        return
+    if sum(sizes) > obtainable(ledger, members):
+        yield from (Refused("pages", gone) for gone in closed_sets(ledger, (), 0, least))
+    free_rows = [row for row in range(1, ledger.world.rows + 1) if ledger.holder_of(row) is None]
+    rows = [tuple(free_rows[: len(starters)])] if least else permutations(free_rows, len(starters))
+    rows = list(rows)
+    for matched in matches(ledger, members):
+        reading = {page for path in matched for page in path}
+        for gone in closed_sets(ledger, reading, sum(sizes) - ledger.free_pages(), least):
+            free = [page for page in range(1, ledger.world.pages + 1) if ledger.is_free(page) or page in gone]
+            handed = [tuple(free[: sum(sizes)])] if least else permutations(free, sum(sizes))
+            for flat in handed:
+                pages, rest = [], flat
+                for size in sizes:
+                    pages.append(rest[:size])
+                    rest = rest[size:]
+                for row in rows:
+                    yield Granted(rows=row, matched=matched, pages=tuple(pages), evicted=gone)

@@ -1,0 +1,233 @@
+"""Breadth-first search through every state of a small world, up to names: pages, rows, tokens, requests.
+
+Two states are one if a renaming turns one into the other. `canon` writes that down: the prefixes of all live
+requests and cached keys as a tree without token names, each node with what ends or is cached there. What is
+free, private or locked, and by whom, follows from that by the laws, so it need not be said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Hashable, Iterator
+from itertools import combinations
+from typing import NamedTuple, TypeAlias
+
+from kvledger.spec.action import apply, file_of
+from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
+from kvledger.spec.answer import Granted, Refused
+from kvledger.spec.invariants import check_whole
+from kvledger.spec.ledger import Ledger, Tag
+from kvledger.spec.situations import SITUATIONS, Moment
+from kvledger.spec.world import WORLDS, PageId, ReqId, Scope, World, WrongInput
+
+Answer: TypeAlias = Granted | Refused
+Path: TypeAlias = tuple[tuple[Action, Answer], ...]
+Mark: TypeAlias = tuple[int, ...]
+
+
+def canon(ledger: Ledger) -> Hashable:
+    """The state up to renaming."""
+    before = ledger.names.before
+    under: dict[Tag, set[Tag]] = {}
+    roots: set[Tag] = set()
+
+    def path_to(tag: Tag) -> None:
+        parent = before(tag)
+        while parent and tag not in under.setdefault(parent, set()):
+            under[parent].add(tag)
+            tag, parent = parent, before(parent)
+        if not parent:
+            roots.add(tag)
+
+    ends: dict[Tag, list[Mark]] = {}
+    for req, request in ledger.requests.items():
+        path_to(request.trail[-1])
+        ends.setdefault(request.trail[-1], []).append(mark(ledger, req))
+    cached: dict[Tag, Hashable] = {}
+    readers = readers_of(ledger) if ledger.world.has("DUPLICATES") else {}
+    for key, entry in ledger.index.items():
+        path_to(key)
+        cached[key] = tuple(sorted(readers.get(page, ()) for page in entry.pages))
+
+    def tree(tag: Tag) -> tuple[Hashable, ...]:
+        return (
+            tuple(sorted(ends.get(tag, ()))),
+            cached.get(tag, ()),
+            tuple(sorted(map(tree, under.get(tag, ())))),
+        )
+
+    return tuple(sorted(map(tree, roots)))
+
+
+def mark(ledger: Ledger, req: ReqId) -> Mark:
+    """All that matters of a request but its tokens."""
+    request, record = ledger.requests[req], ledger.record(req)
+    limit = -1 if request.match_limit is None else request.match_limit
+    return (record.holds_kv, record.protected_len, record.committed_len, record.allocated_len, limit, request.publish)
+
+
+def readers_of(ledger: Ledger) -> dict[PageId, tuple[Mark, ...]]:
+    """Who reads each page, when a key may have several: as marks, for holders have no names here."""
+    readers: dict[PageId, list[Mark]] = {}
+    for holder, pages in ledger.locks.items():
+        for page in pages:
+            readers.setdefault(page, []).append(mark(ledger, holder))
+    return {page: tuple(sorted(marks)) for page, marks in readers.items()}
+
+
+def exact(ledger: Ledger) -> Hashable:
+    """The state with all its names: what an unreduced search goes by."""
+    maps = (ledger.requests, ledger.records, ledger.tables, ledger.locks, ledger.pages, ledger.index)
+    return tuple(frozenset(each.items()) for each in maps)
+
+
+def moves(ledger: Ledger, scope: Scope) -> Iterator[Action]:
+    """Every action that this scope tries in this state."""
+    idle = [req for req in scope.requests if req not in ledger.requests]
+    for prompt in scope.prompts if idle else ():
+        for namespace in scope.namespaces:
+            for limit in scope.match_limits:
+                for publish in scope.publish:
+                    yield Submit(idle[0], prompt, namespace, limit, publish)
+    to_the_end, decoding = [], []
+    for req, request in ledger.requests.items():
+        end = min(len(request.tokens), scope.max_kv)
+        caught_up = ledger.caught_up(req)
+        for upto in range(ledger.prefix(req) + 1, 0 if caught_up else end + 1):
+            token = scope.letters[0] if upto == len(request.tokens) else None
+            yield Extend(((req, upto, token),))
+            if token is not None:
+                to_the_end.append((req, upto, token))
+        if caught_up and ledger.records[req].committed_len < scope.max_kv:
+            decoding.append(req)
+        if ledger.holds_row(req):
+            committed = ledger.records[req].committed_len
+            yield Checkpoint(req, committed)
+            for keep in (committed, committed - 1):
+                yield Finish(req, keep, True)
+                yield Finish(req, keep, False)
+            yield Retract(req)
+        yield Abort(req)
+    for req in decoding:
+        for letter in scope.letters:
+            yield Decode(((req, letter),))
+    for pair in combinations(to_the_end, 2):
+        yield Extend(pair)
+    for two in combinations(decoding, 2):
+        yield Decode(tuple((req, scope.letters[0]) for req in two))
+    yield Evict(1)
+    if ledger.index or ledger.records:
+        yield Flush()
+
+
+class Exploration(NamedTuple):
+    """What a search saw. reached: the shortest path to each situation, its last step included."""
+
+    states: int
+    transitions: int
+    depth: int
+    reached: dict[str, Path]
+    seen: set[Hashable]
+
+
+OnTransition: TypeAlias = Callable[[Ledger, Action, Answer, Ledger], None]
+
+
+def explore(
+    world: World,
+    scope: Scope,
+    *,
+    least: bool = True,
+    state_of: Callable[[Ledger], Hashable] = canon,
+    on_transition: OnTransition | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Exploration:
+    """Visit every state, check every law in each, and note the shortest path to every situation.
+
+    least: of all legal answers, one of each kind that matters; False: all of them. on_transition is called with
+    the ledger before, the action, the answer and the ledger after. Raises SpecError where a law fails.
+    """
+    start = Ledger.start(world)
+    seen: set[Hashable] = {state_of(start)}
+    came: list[tuple[int, Action | None, Answer | None]] = [(0, None, None)]
+    layer, depth, transitions = [(0, start)], 0, 0
+    reached: dict[str, Path] = {}
+    while layer:
+        following = []
+        for number, ledger in layer:
+            for act in moves(ledger, scope):
+                file = file_of(act)
+                if file.requires(ledger, act) is not None:
+                    continue
+                for answer in file.answers(ledger, act, least):
+                    transitions += 1
+                    if len(reached) < len(SITUATIONS):
+                        moment = Moment(ledger, act, answer)
+                        for name, each in SITUATIONS.items():
+                            if name not in reached and each.holds(moment):
+                                reached[name] = (*_path(came, number), (act, answer))
+                    after = apply(ledger, act, answer).commit()
+                    if on_transition is not None:
+                        on_transition(ledger, act, answer, after)
+                    state = state_of(after)
+                    if state not in seen:
+                        check_whole(after)
+                        seen.add(state)
+                        came.append((number, act, answer))
+                        following.append((len(came) - 1, after))
+            if progress is not None:
+                progress(len(seen), transitions)
+        layer = following
+        depth += bool(following)
+    return Exploration(len(seen), transitions, depth, reached, seen)
+
+
+def _path(came: list[tuple[int, Action | None, Answer | None]], number: int) -> Path:
+    path: list[tuple[Action, Answer]] = []
+    while number:
+        number, act, answer = came[number]
+        assert act is not None and answer is not None
+        path.append((act, answer))
+    return tuple(reversed(path))
+
+
+HELP = """examples:
+  kvledger explore                 every named world
+  kvledger explore TINY_A          one of them
+  kvledger explore TINY_A --full   every legal answer, not one of each kind
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `kvledger explore`."""
+    parser.add_argument("world", nargs="*", help=f"named worlds: {', '.join(WORLDS)}")
+    parser.add_argument("--full", action="store_true", help="every legal answer of each action")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Explore the worlds named, and print what was seen."""
+    for name in args.world:
+        if name not in WORLDS:
+            raise WrongInput(f"world {name!r}: expected some of {', '.join(WORLDS)}")
+    reached: set[str] = set()
+
+    def progress(states: int, transitions: int) -> None:
+        if sys.stderr.isatty() and states % 64 == 0:
+            print(f"\r{states:,} states, {transitions:,} transitions", end="", file=sys.stderr, flush=True)
+
+    print(f"{'world':12}{'states':>9}{'transitions':>13}{'depth':>7}{'CPU s':>7}  situations reached")
+    for name in args.world or WORLDS:
+        began = time.process_time()
+        found = explore(*WORLDS[name], least=not args.full, progress=progress)
+        spent = time.process_time() - began
+        clear = "\r" if sys.stderr.isatty() else ""
+        print(f"{clear}{name:12}{found.states:>9,}{found.transitions:>13,}{found.depth:>7}{spent:>7.1f}"
+              f"  {len(found.reached)} of {len(SITUATIONS)}")  # fmt: skip
+        reached |= found.reached.keys()
+    missing = [name for name in SITUATIONS if name not in reached]
+    print(f"every law holds in every state; {len(reached)} of {len(SITUATIONS)} situations reached")
+    for name in missing if not args.world else ():
+        print(f"  not reached: {name}")
+    return 0

@@ -1,0 +1,140 @@
+"""What is true in every reachable state: once for the whole ledger, once for what an edit touched.
+
+A law that fails here accuses the spec (SpecError): `judge` accepted what it should not have, or `effect` wrote
+what it should not have. Because a private page says where it stands (row, ordinal) and a record lists its pages,
+each law looks from one side only, and both sides together leave no room for a page with two owners or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kvledger.spec import page as page_kernel
+from kvledger.spec import record as record_kernel
+from kvledger.spec.ledger import Entry, Ledger, Tag, Touched
+from kvledger.spec.page import CACHED, FREE, PRIVATE, SpecError, pages_for
+from kvledger.spec.world import Holder, PageId
+
+
+def check_whole(ledger: Ledger) -> None:
+    """Every law, everywhere. Raises SpecError with the law and the culprit."""
+    holders = ledger.records.keys() | ledger.tables.keys() | ledger.locks.keys()
+    pages = ledger.pages.keys() | ledger.tags.keys() | {page for lock in ledger.locks.values() for page in lock}
+    keys = ledger.index.keys() | {state.owner for state in ledger.pages.values() if state.kind == CACHED}
+    _raise(_broken(ledger, holders, pages, keys))
+    _raise(f"row of {holder} lists the wrong page {page}" for holder, page in _misplaced(ledger))
+    _raise(f"key {key} counts {ledger.index[key].children} children" for key in _miscounted(ledger))
+
+
+def check_touched(ledger: Ledger, touched: Touched) -> None:
+    """Every law, at what an edit touched: the same verdict as check_whole, if the ledger was whole before."""
+    _raise(_broken(ledger, touched.holders, touched.pages, touched.keys))
+
+
+def _raise(complaints: Iterable[str]) -> None:
+    for complaint in complaints:
+        raise SpecError(complaint)
+
+
+def _broken(
+    ledger: Ledger, holders: Iterable[Holder], pages: Iterable[PageId], keys: Iterable[Tag]
+) -> Iterator[str]:
+    for holder in holders:
+        complaint = _of_holder(ledger, holder)
+        if complaint:
+            yield f"holder {holder}: {complaint}"
+    readers = list(ledger.locks.values())
+    for page in pages:
+        complaint = _of_page(ledger, page, readers)
+        if complaint:
+            yield f"page {page}: {complaint}"
+    for key in keys:
+        complaint = _of_key(ledger, key, ledger.index.get(key))
+        if complaint:
+            yield f"key {key}: {complaint}"
+
+
+def _of_holder(ledger: Ledger, holder: Holder) -> str | None:
+    """REC-1, REC-2, ROW-1, and a table as long as the record says."""
+    record, size = ledger.record(holder), ledger.world.page_size
+    table, lock = ledger.tables.get(holder, ()), ledger.locks.get(holder, frozenset())
+    if not record.holds_kv:
+        return "reads or lists pages without a row" if table or lock else None
+    if not record_kernel.lawful(record, size) or record.allocated_len > ledger.world.context_len:
+        return f"REC-2, lengths {record[1:]}"
+    if holder not in ledger.requests or record.committed_len > len(ledger.requests[holder].tokens):
+        return "REC-2, more KV than tokens"
+    if len(table) != pages_for(record.allocated_len, size):
+        return f"TAB-2, {len(table)} pages for {record.allocated_len} tokens"
+    if len(lock) != record.protected_len // size:
+        return f"LOCK-1, reads {len(lock)} pages below {record.protected_len}"
+    if sum(other.row == record.row for other in ledger.records.values()) != 1:
+        return f"ROW-1, row {record.row} is held twice"
+    return None
+
+
+def _of_page(ledger: Ledger, page: PageId, readers: list[frozenset[PageId]]) -> str | None:
+    """PAGE-1, PAGE-2, PAGE-3, LOCK-1, TAG-1."""
+    state, tags = ledger.page(page), ledger.tags.get(page, ())
+    reading = sum(page in lock for lock in readers)
+    if not page_kernel.lawful(state) or not 1 <= page <= ledger.world.pages:
+        return f"no lawful page: {state}"
+    if reading != state.locks:
+        return f"LOCK-1, {state.locks} locks and {reading} readers"
+    if state.kind == FREE:
+        return "TAG-1, a free page has content" if tags else None
+    if state.kind == PRIVATE:
+        holder = ledger.holder_of(state.owner)
+        table = ledger.tables.get(holder, ()) if holder is not None else ()
+        if holder is None or state.ordinal >= len(table) or table[state.ordinal] != page:
+            return f"PAGE-2, owned by row {state.owner} at {state.ordinal}, which lists it not"
+        return None if tags == _content(ledger, holder, state.ordinal) else "TAG-1, not what its owner wrote"
+    if state.owner not in ledger.index or page not in ledger.index[state.owner].pages:
+        return f"PAGE-2, cached under key {state.owner}, which lists it not"
+    whole = len(tags) == ledger.world.page_size
+    named = ledger.world.declared.key_lag > 0 or tags[-1:] == (state.owner,)
+    return None if whole and named else "TAG-1, not what its key names"
+
+
+def _of_key(ledger: Ledger, key: Tag, entry: Entry | None) -> str | None:
+    """CACHE-4 with LEAF_FIRST, CACHE-5, and an index that agrees with the pages."""
+    if entry is None:
+        return None
+    if not entry.pages or (len(entry.pages) > 1 and not ledger.world.has("DUPLICATES")):
+        return f"CACHE-5, {len(entry.pages)} pages under one key"
+    if any(ledger.page(page).kind != CACHED or ledger.page(page).owner != key for page in entry.pages):
+        return "CACHE-4, lists a page that is not cached under it"
+    if ledger.world.has("LEAF_FIRST") and entry.parent != entry.root and entry.parent not in ledger.index:
+        return "CACHE-4, its parent is not cached"
+    return None
+
+
+def _content(ledger: Ledger, holder: Holder, ordinal: int) -> tuple[Tag, ...]:
+    """What the holder wrote in its page `ordinal`, from its tokens."""
+    size = ledger.world.page_size
+    upto = min(ledger.records[holder].committed_len, (ordinal + 1) * size)
+    return ledger.requests[holder].trail[ordinal * size : upto]
+
+
+def _misplaced(ledger: Ledger) -> Iterator[tuple[Holder, PageId]]:
+    """TAB-2: below protected a row lists pages it reads, cached under its own prefix; from there on its own."""
+    for holder, record in ledger.records.items():
+        first = record.protected_len // ledger.world.page_size
+        for ordinal, page in enumerate(ledger.tables[holder]):
+            state = ledger.page(page)
+            if ordinal < first:
+                key = ledger.key(ledger.requests[holder], ordinal)
+                fits = state.kind == CACHED and state.owner == key and page in ledger.locks[holder]
+            else:
+                fits = state == (PRIVATE, record.row, ordinal, 0)
+            if not fits:
+                yield holder, page
+
+
+def _miscounted(ledger: Ledger) -> Iterator[Tag]:
+    """EVICT-1's count of children, against the parents that the keys name."""
+    if ledger.world.has("LEAF_FIRST"):
+        children: dict[Tag, int] = {}
+        for entry in ledger.index.values():
+            children[entry.parent] = children.get(entry.parent, 0) + 1
+        yield from (key for key, entry in ledger.index.items() if entry.children != children.get(key, 0))

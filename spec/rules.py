@@ -1,0 +1,342 @@
+"""Every rule of the law: id, name, sentence, who owes it, what shows it, and where it comes from.
+
+`need` is the only way a rule is broken. It takes facts and builds no text; spec/explain.py does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kvledger.spec.world import Declaration, WrongInput
+
+ANSWER, VIEW, CONTENT, DRAIN, PROBE = "ANSWER", "VIEW", "CONTENT", "DRAIN", "PROBE"
+
+
+class Rule(NamedTuple):
+    """One rule. shown_by: the kinds of evidence that can show it broken. needs: capabilities without which it is
+    not declared. implied_by: rules that would also be broken, should this one's own guards be off."""
+
+    id: str
+    name: str
+    sentence: str
+    owed_by: str
+    shown_by: tuple[str, ...]
+    must: bool
+    source: str
+    needs: tuple[str, ...] = ()
+    implied_by: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Id and name, always printed together."""
+        return f"{self.id} {self.name}"
+
+
+class Broken(Exception):
+    """A rule is broken. Accuses whom the rule's owed_by names. facts: what explain puts into words."""
+
+    def __init__(self, rule: str, facts: Mapping[str, object]) -> None:
+        super().__init__(rule)
+        self.rule, self.facts = rule, facts
+
+
+def need(ok: bool, rule: str, /, **facts: object) -> None:
+    """Raise Broken(rule, facts) unless ok."""
+    if not ok:
+        raise Broken(rule, facts)
+
+
+def _rules() -> dict[str, Rule]:
+    table: list[Rule] = []
+
+    def rule(
+        name: str, sentence: str, shown_by: str, source: str, *, needs: str = "", implied_by: str = "", must: bool = True
+    ) -> None:
+        ident, _, word = name.partition(" ")
+        owed = "BACKEND"
+        evidence, implied = tuple(shown_by.split()), tuple(implied_by.split())
+        table.append(Rule(ident, word, sentence, owed, evidence, must, source, tuple(needs.split()), implied))
+
+    rule(
+        "ROW-1 one-holder",
+        "a row is free or held by exactly one record; a row handed out was free",
+        "ANSWER VIEW DRAIN",
+        "ReqToTokenPool.alloc and free; a row freed twice stands twice in SGLang's free list",
+        needs="ROWS",
+    )
+    rule(
+        "ROW-2 padding-row",
+        "row 0 is never handed out",
+        "ANSWER VIEW",
+        "ReqToTokenPool: padded graph batches read and write row 0",
+        needs="ROWS",
+        implied_by="ROW-1",
+    )
+    rule(
+        "ROW-3 row-stays",
+        "a held row does not change until it is released",
+        "VIEW",
+        "ReqToTokenPool.alloc: held rows are reused; an overwritten row number loses the first row",
+        needs="ROWS VIEW",
+    )
+    rule(
+        "ROW-4 rows-refused-with-cause",
+        "rows are refused only when more requests start than rows are free",
+        "ANSWER",
+        "ReqToTokenPool.alloc returns None iff the free list is too short",
+        needs="ROWS",
+    )
+    rule(
+        "REC-1 held-means-allocated",
+        "a row is held iff KV is allocated; only a record that carries allocated KV may reuse its row",
+        "ANSWER VIEW",
+        "sglang#37167: a released row passed for a reused one on stale lengths",
+        needs="ROWS",
+    )
+    rule(
+        "REC-2 ladder",
+        "protected <= committed <= allocated <= context_len, protected page-aligned, each as the actions say",
+        "VIEW",
+        "ReqKvInfo; SGLang's page check: 0 <= committed <= allocated <= width",
+        needs="VIEW",
+    )
+    rule(
+        "REC-3 ask-the-record",
+        "after release nothing reads the other, stale, lengths: overwriting them changes no answer",
+        "ANSWER",
+        "sglang#37167: kv_committed_len is not cleared by release",
+        needs="SCRAMBLE",
+        implied_by="REC-1",
+    )
+    rule(
+        "TAB-1 geometry",
+        "position i lies at offset i mod page_size, and inside a page one slot after position i - 1",
+        "ANSWER VIEW",
+        "alloc_extend's last_loc rule: the rest of a page is filled before a new one",
+    )
+    rule(
+        "TAB-2 row-lists-its-pages",
+        "columns [0, allocated) list the pages the record owns or borrows, in order",
+        "ANSWER VIEW",
+        "write_cache_indices; attention reads the KV through this row",
+        needs="VIEW",
+    )
+    rule(
+        "TAG-1 own-content",
+        "every committed position reads the KV that was written for it",
+        "CONTENT",
+        "the symptom users see: text of somebody else",
+        needs="CONTENT",
+    )
+    rule(
+        "PAGE-1 one-owner",
+        "a page is free, private to one record, or cached; a page handed out was free or went in the same answer",
+        "ANSWER VIEW DRAIN",
+        "a double free hands one page to two requests",
+    )
+    rule(
+        "PAGE-2 no-page-lost",
+        "what nobody owns is free, in the very action that ended the last owner",
+        "VIEW DRAIN",
+        "the leak that SGLang's idle check reports as a sum",
+    )
+    rule(
+        "PAGE-3 padding-page",
+        "page 0 is never handed out",
+        "ANSWER VIEW",
+        "slot 0 takes the writes of padded lanes; vLLM's null block",
+        implied_by="PAGE-1",
+    )
+    rule(
+        "PAGE-4 exact-demand",
+        "a grant takes exactly the pages that its new positions need",
+        "ANSWER",
+        "alloc_extend: ceil(seq / page) - ceil(prefix / page) new pages a request",
+    )
+    rule(
+        "PAGE-5 refused-with-cause",
+        "pages are refused only when demand exceeds free and evictable ones, matched and headroom pages aside",
+        "ANSWER DRAIN",
+        "alloc_for_extend evicts before it gives up; vLLM's watermark is the declared headroom",
+    )
+    rule(
+        "PAGE-6 freed-exactly",
+        "what an answer says it freed is what the law frees, as often",
+        "ANSWER",
+        "release_kv_cache; free() of a page twice goes unnoticed in SGLang's allocator",
+    )
+    rule(
+        "CACHE-1 longest-match",
+        "a start takes the longest cached prefix it may take, less the declared back-off",
+        "ANSWER",
+        "match_prefix; get_computed_blocks",
+        needs="PREFIX_CACHE",
+    )
+    rule(
+        "CACHE-2 leave-one-token",
+        "a match leaves at least one token to compute, and does not pass the request's match_limit",
+        "ANSWER",
+        "the key is capped at len - 1: without a computed token there are no logits to sample from",
+        needs="PREFIX_CACHE",
+        implied_by="CACHE-1",
+    )
+    rule(
+        "CACHE-3 publish-committed",
+        "only whole pages of committed KV are published, by the actions and requests that may publish",
+        "ANSWER VIEW",
+        "cache_unfinished_req inserts floor(len); the pending token has no KV",
+        needs="PREFIX_CACHE",
+    )
+    rule(
+        "CACHE-4 unbroken",
+        "a match lists, page by page, pages cached under exactly that prefix",
+        "ANSWER VIEW",
+        "RadixCache nodes; vLLM stops at the first missing hash",
+        needs="PREFIX_CACHE",
+    )
+    rule(
+        "CACHE-5 duplicates",
+        "publishing a cached key merges (own page freed, row repointed) or, with DUPLICATES, keeps; never both",
+        "ANSWER VIEW",
+        "cache_unfinished_req frees the duplicate and repoints the row; vLLM keeps both blocks",
+        needs="PREFIX_CACHE",
+    )
+    rule(
+        "CACHE-6 publish-all",
+        "an action that publishes publishes all whole pages it may",
+        "ANSWER",
+        "not owed: SGLang declines some insertions by policy",
+        needs="PREFIX_CACHE",
+        must=False,
+    )
+    rule(
+        "NS-1 no-sharing-across-namespaces",
+        "KV is shared only inside one namespace",
+        "ANSWER",
+        "extra_key, LoRA id, cache salt: equal tokens, different KV",
+        needs="PREFIX_CACHE",
+        implied_by="CACHE-4",
+    )
+    rule(
+        "LOCK-1 locks-counted",
+        "a cached page's lock count is the number of holders that read it",
+        "VIEW",
+        "inc_lock_ref and dec_lock_ref; vLLM's ref_cnt",
+        needs="PREFIX_CACHE VIEW",
+    )
+    rule(
+        "LOCK-2 locked-stays",
+        "what a holder reads stays: no eviction and no flush takes it",
+        "ANSWER VIEW",
+        "evict takes leaves with lock_ref 0; sglang#12107: a flush while something lives",
+        needs="PREFIX_CACHE",
+    )
+    rule(
+        "EVICT-1 leaves-first",
+        "what remains cached is closed under parents",
+        "ANSWER",
+        "RadixCache evicts leaves; a parent follows when it has become one",
+        needs="PREFIX_CACHE LEAF_FIRST",
+    )
+    rule(
+        "EVICT-2 enough",
+        "evict(n) takes at least n pages, or all that can go; a flush takes all",
+        "ANSWER",
+        "RadixCache.evict: less than asked means nothing more is evictable",
+        needs="PREFIX_CACHE",
+    )
+    rule(
+        "EVICT-3 not-needlessly",
+        "a grant evicts only when free pages do not suffice",
+        "ANSWER",
+        "not owed: SGLang's eviction is driven by an over-estimate",
+        needs="PREFIX_CACHE",
+        must=False,
+    )
+    rule(
+        "EVICT-4 only-cached-goes",
+        "only cached pages are evicted",
+        "ANSWER",
+        "a page that was free or private is nobody's to evict",
+        needs="PREFIX_CACHE",
+    )
+    rule(
+        "ATOM-1 refused-leaves-no-trace",
+        "a refused call changes nothing that a holder could read; what it evicted aside",
+        "ANSWER VIEW",
+        "SGLang 0.5.23: out of memory in extend leaves a bound row; vLLM 0.11.0 leaves an empty one",
+    )
+    rule(
+        "GUARD-1 forbidden-call-refused",
+        "a call outside what the action requires is refused, and nothing changes",
+        "PROBE VIEW",
+        "double release, abort of an ended request: classes of real reports",
+        needs="GUARDED",
+    )
+    rule(
+        "LIVE-1 room-helps",
+        "after a refusal, making the room that was missing lets the same call succeed",
+        "ANSWER",
+        "a request that is refused for ever starves",
+    )
+    rule(
+        "CONS-1 totals",
+        "available + evictable + protected + private pages are all pages, each as the law counts it",
+        "VIEW",
+        "SGLang's own sum: available + evictable + protected + session_held + uncached == total",
+        needs="VIEW",
+    )
+    return {row.id: row for row in table}
+
+
+RULES = _rules()
+
+
+def declared(rule: Rule, declaration: Declaration) -> bool:
+    """Whether a backend with this declaration owes the rule."""
+    return all(declaration.has(capability) for capability in rule.needs)
+
+
+def find(word: str) -> Rule:
+    """The rule with this id or name. Raises WrongInput with the near ones otherwise."""
+    for rule in RULES.values():
+        if word.lower() in (rule.id.lower(), rule.name):
+            return rule
+    near = [rule.title for rule in RULES.values() if word.lower().split("-")[0] in rule.title.lower()]
+    raise WrongInput(f"rule {word!r}: expected an id or a name, such as {', '.join(near[:4] or ['ROW-1 one-holder'])}")
+
+
+HELP = """examples:
+  kvledger rules                 every rule, one line each
+  kvledger rules one-holder      one rule: sentence, evidence, source
+  kvledger rules ROW-1           the same, by id
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `kvledger rules`."""
+    parser.add_argument("rule", nargs="*", help="id or name of a rule")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print all rules, or the ones named."""
+    if not args.rule:
+        for rule in RULES.values():
+            lead = f"{rule.title:36}"
+            print(textwrap.fill(rule.sentence, 100, initial_indent=lead, subsequent_indent=" " * 36))
+        print("\nkvledger rules NAME says more about one.")
+        return 0
+    for rule in map(find, args.rule):
+        print(f"{rule.title}   ({'MUST' if rule.must else 'SHOULD'}, owed by the {rule.owed_by.lower()})")
+        for label, text in (
+            ("sentence", rule.sentence),
+            ("source", rule.source),
+            ("shown by", ", ".join(word.lower() for word in rule.shown_by)),
+            ("needs", ", ".join(rule.needs) or "nothing: every backend owes it"),
+            ("implied by", ", ".join(RULES[other].title for other in rule.implied_by) or "no other rule"),
+        ):
+            print(textwrap.fill(text, 100, initial_indent=f"  {label:11}", subsequent_indent=" " * 13))
+    return 0

@@ -1,0 +1,350 @@
+"""What must be reachable, and which rules each situation arms.
+
+A rule that never had a chance to break says nothing. A situation is a transition, seen before its effect, in
+which a wrong answer exists; it arms the rules that this answer would break. Exploration must reach all of them,
+and a check must arm every rule often enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from kvledger.spec.actions import (
+    Abort,
+    Action,
+    Checkpoint,
+    Decode,
+    Evict,
+    Extend,
+    Finish,
+    Flush,
+    Retract,
+    decode,
+    extend,
+)
+from kvledger.spec.actions.giving import Publisher, holding
+from kvledger.spec.actions.taking import Member, demand, obtainable
+from kvledger.spec.answer import Granted, Refused
+from kvledger.spec.ledger import Ledger
+from kvledger.spec.page import CACHED
+from kvledger.spec.world import ReqId
+
+
+class Moment:
+    """A transition before its effect, with what several situations ask of it, computed once."""
+
+    def __init__(self, ledger: Ledger, act: Action, answer: Granted | Refused) -> None:
+        self.ledger, self.act, self.answer = ledger, act, answer
+        self.granted = isinstance(answer, Granted)
+        self.members: list[Member] = []
+        if isinstance(act, Extend):
+            self.members = extend.members(ledger, act)
+        elif isinstance(act, Decode):
+            self.members = decode.members(ledger, act)
+        self.starters = [member for member in self.members if member.starts]
+        self.leaver: ReqId | None = None
+        if isinstance(act, Finish | Retract | Abort) and ledger.holds_row(act.req):
+            self.leaver = act.req
+
+    def hits(self) -> Iterator[Member]:
+        """The starting members that find something in the cache."""
+        return (member for member in self.starters if member.prefix)
+
+    def publishers(self) -> Iterator[Publisher]:
+        """Who may publish in this action, as far as it has committed by its end."""
+        ledger, act, declared = self.ledger, self.act, self.ledger.world.declared
+        if not isinstance(self.answer, Granted):
+            return
+        if isinstance(act, Extend) and "extend" in declared.publishes_on:
+            yield from extend.publishers(ledger, self.members, self.answer)
+        elif isinstance(act, Decode) and "decode" in declared.publishes_on:
+            yield from decode.publishers(ledger, self.members, self.answer)
+        elif isinstance(act, Checkpoint):
+            yield holding(ledger, act.req, act.upto)
+        elif isinstance(act, Finish) and act.publish and "finish" in declared.publishes_on:
+            yield holding(ledger, act.req, act.keep)
+
+    def duplicates(self) -> bool:
+        """Whether a page is published whose key is cached already."""
+        ledger = self.ledger
+        for req, pages in self.answer.published if isinstance(self.answer, Granted) else ():
+            who = next(publisher for publisher in self.publishers() if publisher.req == req)
+            first = who.protected // ledger.world.page_size
+            request = ledger.requests[req]
+            if any(ledger.key(request, ordinal) in ledger.index for ordinal in range(first, first + len(pages))):
+                return True
+        return False
+
+    def private(self) -> int:
+        """How many private pages the leaving request has."""
+        if self.leaver is None:
+            return 0
+        protected = self.ledger.records[self.leaver].protected_len
+        return len(self.ledger.tables[self.leaver]) - protected // self.ledger.world.page_size
+
+    def evicts(self) -> bool:
+        """Whether pages leave the cache."""
+        return bool(self.answer.evicted)
+
+    def exact_fit(self) -> bool:
+        """Whether a grant takes the last page that could be had."""
+        asked = sum(demand(self.ledger, self.members))
+        tight = self.granted and asked > 0 and self.ledger.free_pages() <= asked
+        return tight and obtainable(self.ledger, self.members) == asked
+
+
+Test: TypeAlias = Callable[[Moment], bool]
+
+
+class Situation(NamedTuple):
+    """name, what is the case, and the rules that a wrong answer here would break."""
+
+    name: str
+    holds: Test
+    arms: tuple[str, ...]
+
+
+SITUATIONS: dict[str, Situation] = {}
+
+
+def situation(name: str, arms: str = "") -> Callable[[Test], Test]:
+    """Register a situation under its name."""
+
+    def register(test: Test) -> Test:
+        SITUATIONS[name] = Situation(name, test, tuple(arms.split()))
+        return test
+
+    return register
+
+
+def armed(ledger: Ledger, act: Action, answer: Granted | Refused) -> set[str]:
+    """The rules that this transition could have broken."""
+    moment = Moment(ledger, act, answer)
+    return {rule for each in SITUATIONS.values() if each.arms and each.holds(moment) for rule in each.arms}
+
+
+# ---- rows
+
+
+@situation("a request starts", "ROW-2 REC-1")
+def _(m: Moment) -> bool:
+    return m.granted and bool(m.starters)
+
+
+@situation("a request starts beside another that holds a row", "ROW-1")
+def _(m: Moment) -> bool:
+    return m.granted and bool(m.starters) and bool(m.ledger.records)
+
+
+@situation("the last free row is taken", "ROW-4")
+def _(m: Moment) -> bool:
+    return m.granted and bool(m.starters) and len(m.starters) == m.ledger.free_rows()
+
+
+@situation("rows are refused", "ROW-4 ATOM-1")
+def _(m: Moment) -> bool:
+    return isinstance(m.answer, Refused) and m.answer.short == "rows"
+
+
+@situation("a held row grows", "ROW-3 REC-2 TAB-2")
+def _(m: Moment) -> bool:
+    return m.granted and len(m.members) > len(m.starters)
+
+
+@situation("two requests hold rows")
+def _(m: Moment) -> bool:
+    return len(m.ledger.records) > 1
+
+
+# ---- pages
+
+
+@situation("pages are granted beside owned ones", "PAGE-1 PAGE-3 PAGE-4")
+def _(m: Moment) -> bool:
+    return isinstance(m.answer, Granted) and any(m.answer.pages) and bool(m.ledger.pages)
+
+
+@situation("a grant takes the last page that could be had", "PAGE-5")
+def _(m: Moment) -> bool:
+    return m.exact_fit()
+
+
+@situation("pages are refused", "PAGE-5 ATOM-1")
+def _(m: Moment) -> bool:
+    return isinstance(m.answer, Refused) and m.answer.short == "pages"
+
+
+@situation("pages are refused to a request that would match", "PAGE-5 ATOM-1")
+def _(m: Moment) -> bool:
+    return isinstance(m.answer, Refused) and m.answer.short == "pages" and any(m.hits())
+
+
+@situation("a batch is refused", "ATOM-1")
+def _(m: Moment) -> bool:
+    return isinstance(m.answer, Refused) and len(m.members) > 1
+
+
+@situation("several positions share a page", "TAB-1")
+def _(m: Moment) -> bool:
+    size = m.ledger.world.page_size
+    return m.granted and size > 1 and any(who.prefix % size or who.upto - who.prefix > 1 for who in m.members)
+
+
+@situation("a partial page is filled", "TAB-1 PAGE-4")
+def _(m: Moment) -> bool:
+    return m.granted and any(who.prefix % m.ledger.world.page_size for who in m.members)
+
+
+@situation("private pages come back", "PAGE-2 PAGE-6 REC-1")
+def _(m: Moment) -> bool:
+    return m.granted and m.private() > 0
+
+
+@situation("a request ends that is half prefilled", "PAGE-2 PAGE-6")
+def _(m: Moment) -> bool:
+    return m.granted and m.leaver is not None and not m.ledger.caught_up(m.leaver)
+
+
+@situation("every page is owned")
+def _(m: Moment) -> bool:
+    return m.ledger.free_pages() == 0
+
+
+@situation("private and cached pages stand side by side", "CONS-1")
+def _(m: Moment) -> bool:
+    return bool(m.ledger.records) and bool(m.ledger.index)
+
+
+# ---- the prefix cache
+
+
+@situation("a start finds a prefix", "CACHE-1 CACHE-4 TAG-1")
+def _(m: Moment) -> bool:
+    return m.granted and any(m.hits())
+
+
+@situation("a start finds two pages", "CACHE-1 CACHE-4")
+def _(m: Moment) -> bool:
+    return m.granted and any(who.prefix > m.ledger.world.page_size for who in m.hits())
+
+
+@situation("more of a prompt is cached than a start may take", "CACHE-2")
+def _(m: Moment) -> bool:
+    ledger = m.ledger
+    for who in m.starters if m.granted else ():
+        request = ledger.requests[who.req]
+        most = ledger.publishable(ledger.match_cap(request))
+        if most < ledger.publishable(len(request.tokens)) and ledger.key(request, most) in ledger.index:
+            return True
+    return False
+
+
+@situation("the same tokens are cached in another namespace", "NS-1")
+def _(m: Moment) -> bool:
+    ledger, block = m.ledger, m.ledger.world.page_size + m.ledger.world.declared.key_lag
+    for who in m.starters if m.granted else ():
+        request = ledger.requests[who.req]
+        if ledger.publishable(ledger.match_cap(request)) > 0:
+            for root in ledger.names.roots:
+                if root != request.root and ledger.names.known(root, request.tokens[:block]) in ledger.index:
+                    return True
+    return False
+
+
+@situation("the pending token would fill a page that is published", "CACHE-3")
+def _(m: Moment) -> bool:
+    may = m.ledger.publishable
+    return any(
+        may(who.upto + 1) > may(who.upto) and m.ledger.requests[who.req].publish for who in m.publishers()
+    )
+
+
+@situation("a request is barred from publishing", "CACHE-3")
+def _(m: Moment) -> bool:
+    return m.granted and any(not m.ledger.requests[who.req].publish for who in m.publishers())
+
+
+@situation("pages are published")
+def _(m: Moment) -> bool:
+    return isinstance(m.answer, Granted) and bool(m.answer.published)
+
+
+@situation("a duplicate is published while its request goes on", "CACHE-5 TAG-1")
+def _(m: Moment) -> bool:
+    return isinstance(m.act, Checkpoint | Extend | Decode) and m.duplicates()
+
+
+@situation("a duplicate is published by a request that ends", "CACHE-5 PAGE-6")
+def _(m: Moment) -> bool:
+    return isinstance(m.act, Finish | Abort) and m.duplicates()
+
+
+@situation("a page is kept though its key is cached", "CACHE-5")
+def _(m: Moment) -> bool:
+    return any(len(entry.pages) > 1 for entry in m.ledger.index.values()) if m.ledger.world.has("DUPLICATES") else False
+
+
+@situation("keep lies below what is published", "PAGE-6")
+def _(m: Moment) -> bool:
+    return isinstance(m.act, Finish) and m.granted and m.act.keep < m.ledger.records[m.act.req].protected_len
+
+
+@situation("the tree branches")
+def _(m: Moment) -> bool:
+    parents = [entry.parent for entry in m.ledger.index.values()]
+    return len(set(parents)) < len(parents)
+
+
+@situation("a cached key's parent is gone", "CACHE-4")
+def _(m: Moment) -> bool:
+    index = m.ledger.index
+    return any(entry.parent != entry.root and entry.parent not in index for entry in index.values())
+
+
+# ---- locks and evictions
+
+
+@situation("a start reads what another request reads", "LOCK-1")
+def _(m: Moment) -> bool:
+    pages = [page for path in m.answer.matched for page in path] if isinstance(m.answer, Granted) else []
+    return any(m.ledger.page(page).locks > 0 for page in pages)
+
+
+@situation("a request leaves what another still reads", "LOCK-1")
+def _(m: Moment) -> bool:
+    reads = m.ledger.locks.get(m.leaver, frozenset()) if m.leaver is not None and m.granted else frozenset()
+    return any(m.ledger.pages[page].locks > 1 for page in reads)
+
+
+@situation("a grant evicts", "EVICT-4")
+def _(m: Moment) -> bool:
+    return m.granted and bool(m.members) and m.evicts()
+
+
+@situation("pages are evicted beside locked ones", "LOCK-2 EVICT-4")
+def _(m: Moment) -> bool:
+    return m.evicts() and any(m.ledger.locks.values())
+
+
+@situation("an inner page could be evicted", "EVICT-1")
+def _(m: Moment) -> bool:
+    return m.evicts() and any(
+        entry.children and any(m.ledger.pages[page].locks == 0 for page in entry.pages)
+        for entry in m.ledger.index.values()
+    )
+
+
+@situation("evict is called", "EVICT-2 EVICT-4")
+def _(m: Moment) -> bool:
+    return m.granted and isinstance(m.act, Evict)
+
+
+@situation("a flush is refused", "LOCK-2")
+def _(m: Moment) -> bool:
+    return isinstance(m.act, Flush) and not m.granted
+
+
+@situation("a flush empties the cache", "EVICT-2")
+def _(m: Moment) -> bool:
+    return isinstance(m.act, Flush) and m.granted and any(page.kind == CACHED for page in m.ledger.pages.values())

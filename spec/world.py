@@ -1,0 +1,157 @@
+"""The sizes of a world, what a backend declares about itself, and what exploration may submit.
+
+Nothing here moves. A world with its declaration stands in the header of every trace, so a judge always sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, fields
+from typing import TypeAlias
+
+ReqId: TypeAlias = str
+Holder: TypeAlias = str  # whom a record or a lock belongs to: a request; later a session, transfer or pin
+Row: TypeAlias = int  # 0 is the padding row
+PageId: TypeAlias = int  # 0 is the padding page
+Slot: TypeAlias = int  # page * page_size + offset
+Token: TypeAlias = Hashable  # identity is the whole value; 0 is a token, None is not
+Namespace: TypeAlias = Hashable  # what must also match before KV may be shared: LoRA, cache salt, ...
+
+CAPABILITIES = {
+    "ROWS": "a bounded table of request rows (ReqToTokenPool); without: block lists (vLLM)",
+    "PAGED": "page_size may exceed 1 (PagedTokenToKVPoolAllocator)",
+    "PREFIX_CACHE": "pages can be shared by prefix; without: ChunkCache behaviour",
+    "DUPLICATES": "two pages may be cached under one key (vLLM's hash cache)",
+    "LEAF_FIRST": "a cached key's parent is cached: eviction takes leaves first (RadixCache)",
+    "EVICT": "evict(n) may be called from outside",
+    "CHECKPOINT": "a running request's prefix may be published (cache_unfinished_req)",
+    "CHUNKED": "a prompt may be extended in parts",
+    "GUARDED": "a call outside what an action requires is answered with a refusal",
+    "CONTENT": "write(slots, tags) and read(req) -> tags, through the backend's own table",
+    "VIEW": "view() shows the backend's own books",
+    "SCRAMBLE": "scramble() overwrites the stale lengths of records that hold nothing",
+}
+PUBLISHING = ("extend", "decode", "checkpoint", "finish", "abort")
+
+
+class WrongInput(ValueError):
+    """A mistake of the person who runs us. One line: the input, what was expected, where it stood. Exit 2."""
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """How a backend works where good engines differ. The law asks it; nothing in it excuses a lost page.
+
+    publishes_on: the actions that publish pages (SGLang: checkpoint, finish; vLLM: extend, decode).
+    max_batch: how many members one call may have; a refusal is of the whole batch. None: any number.
+    headroom: pages kept back when a request starts (vLLM's watermark). Unit: pages.
+    match_backoff: pages dropped from the longest match (EAGLE: 1).
+    key_lag: tokens beyond its page that a key needs (bigram keys: 1).
+    exact_lengths: a view's lengths are exact to the token; False: allocated is shown rounded up to its page.
+    """
+
+    name: str = "unnamed"
+    version: str = ""
+    capabilities: frozenset[str] = frozenset(CAPABILITIES) - {"DUPLICATES"}
+    publishes_on: frozenset[str] = frozenset({"checkpoint", "finish"})
+    max_batch: int | None = None
+    headroom: int = 0
+    match_backoff: int = 0
+    key_lag: int = 0
+    exact_lengths: bool = True
+
+    def __post_init__(self) -> None:
+        for field, known in (("capabilities", CAPABILITIES), ("publishes_on", dict.fromkeys(PUBLISHING))):
+            given = getattr(self, field)
+            if isinstance(given, str) or not all(isinstance(word, str) for word in given):
+                raise WrongInput(f"{self.name} declares {field}={given!r}: expected a set of words")
+            object.__setattr__(self, field, frozenset(given))
+            for word in sorted(set(given) - set(known)):
+                raise WrongInput(f"{self.name} declares {field} {word!r}: expected some of {', '.join(known)}")
+        for field, least in (("headroom", 0), ("match_backoff", 0), ("key_lag", 0), ("max_batch", 1)):
+            value = getattr(self, field)
+            if value is not None and (type(value) is not int or value < least):
+                raise WrongInput(f"{self.name} declares {field} = {value!r}: expected a whole number >= {least}")
+        if self.key_lag > 1:
+            raise WrongInput(f"{self.name} declares key_lag = {self.key_lag}: expected 0 or 1")
+        for word in ("DUPLICATES", "LEAF_FIRST", "EVICT", "CHECKPOINT"):
+            if word in self.capabilities and "PREFIX_CACHE" not in self.capabilities:
+                raise WrongInput(f"{self.name} declares {word} without PREFIX_CACHE")
+        if "PREFIX_CACHE" not in self.capabilities:
+            object.__setattr__(self, "publishes_on", frozenset())
+
+    def has(self, capability: str) -> bool:
+        """Whether the backend declares this capability."""
+        return capability in self.capabilities
+
+
+@dataclass(frozen=True)
+class World:
+    """Sizes, in rows, columns, pages and slots a page; and the declaration of the backend that lives in it.
+
+    rows: usable rows 1..rows (the padding row 0 comes on top). context_len: columns of a row, so the most KV a
+    request may have. pages: usable pages 1..pages (the padding page 0 comes on top). page_size: slots a page.
+    """
+
+    rows: int
+    context_len: int
+    pages: int
+    page_size: int
+    declared: Declaration = Declaration()
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name != "declared" and (type(value) is not int or value < 1):
+                raise WrongInput(f"world with {field.name} = {value!r}: expected a whole number >= 1")
+        if self.page_size > 1 and not self.declared.has("PAGED"):
+            raise WrongInput(
+                f"world with page_size = {self.page_size}: {self.declared.name} does not declare PAGED, expected 1"
+            )
+
+    def has(self, capability: str) -> bool:
+        """Whether the backend that lives here declares this capability."""
+        return capability in self.declared.capabilities
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What exploration may submit: makes a world finite.
+
+    requests: the ids that may live at once. prompts: what each may bring. letters: what may be sampled.
+    match_limits, publish: the options a submit may carry. max_kv: positions with KV, a request.
+    """
+
+    requests: tuple[ReqId, ...]
+    prompts: tuple[tuple[Token, ...], ...]
+    letters: tuple[Token, ...]
+    max_kv: int
+    namespaces: tuple[Namespace, ...] = ("n",)
+    match_limits: tuple[int | None, ...] = (None,)
+    publish: tuple[bool, ...] = (True,)
+
+
+PLAIN = Declaration("sglang's shape")
+KEPT = Declaration(
+    "vllm's shape",
+    capabilities=frozenset(CAPABILITIES) - {"LEAF_FIRST", "CHECKPOINT"},
+    publishes_on=frozenset({"extend", "decode"}),
+    max_batch=1,
+)
+HELD_BACK = Declaration("headroom and back-off", headroom=1, match_backoff=1)
+BIGRAM = Declaration("bigram keys", key_lag=1)
+A3, B3 = ("a", "a", "a"), ("a", "a", "b")
+TWO = ("r0", "r1")
+
+# Named worlds. Together they reach every situation that nine actions can reach (spec/situations.py).
+WORLDS: dict[str, tuple[World, Scope]] = {
+    "TINY_A": (World(2, 4, 3, 2, PLAIN), Scope(TWO, (A3, B3), ("a",), max_kv=4)),
+    "TINY_B": (World(1, 4, 2, 2, PLAIN), Scope(TWO, (A3, B3), ("a",), max_kv=4)),
+    "NAMESPACES": (World(2, 4, 3, 2, PLAIN), Scope(TWO, (A3,), ("a",), max_kv=4, namespaces=("n", "m"))),
+    "DUPLICATES": (World(2, 4, 4, 2, KEPT), Scope(TWO, (A3, ("a",) * 5), ("a",), max_kv=4)),
+    "BACKOFF": (
+        World(2, 3, 4, 1, HELD_BACK),
+        Scope(TWO, (A3,), ("a",), max_kv=3, match_limits=(None, 1), publish=(True, False)),
+    ),
+    "KEY_LAG": (World(2, 4, 5, 1, BIGRAM), Scope(TWO, (("a", "a"), ("a", "a", "a", "b")), ("a",), max_kv=4)),
+}

@@ -1,0 +1,424 @@
+"""The reference against numbers counted by hand, and against numbers observed on the system it is shaped after."""
+
+from __future__ import annotations
+
+import pytest
+from kvledger.reference.allocator import PagedTokenToKVPoolAllocator, TokenToKVPoolAllocator
+from kvledger.reference.backend import Backend, make, make_chunk_cache
+from kvledger.reference.radix_cache import RadixCache, RadixKey
+from kvledger.reference.rows import OutOfRoom, ReqKvInfo, ReqToTokenPool
+from kvledger.spec.actions import Abort, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
+from kvledger.spec.backend import Action, Freed, RecordView, Refused, Reply, Totals
+from kvledger.spec.world import World
+
+
+def ok(backend: Backend, action: Action) -> Reply:
+    """Perform an action that must be granted."""
+    answer = backend.do(action)
+    assert isinstance(answer, Reply), (action, answer)
+    return answer
+
+
+def start(backend: Backend, req: str, tokens: str, namespace: str = "n", **options: object) -> Reply:
+    """Submit a request, a letter a token, and compute all of it; it samples "z"."""
+    ok(backend, Submit(req, tuple(tokens), namespace, **options))  # type: ignore[arg-type]
+    return ok(backend, Extend(((req, len(tokens), "z"),)))
+
+
+def tokens_of(backend: Backend) -> tuple[int, ...]:
+    """Totals in tokens: available, evictable, protected, private."""
+    totals = backend.view().totals
+    assert totals is not None
+    return tuple(pages * backend.world.page_size for pages in totals)
+
+
+def test_lifecycle_as_observed_on_sglang() -> None:
+    """Every number was read off SGLang 0.5.23 (radix cache, 256 slots in pages of 4, 4 rows), step by step."""
+    backend = make(World(rows=4, context_len=32, pages=64, page_size=4))
+    prompt = "abcdefghijklmn"
+    ok(backend, Submit("r1", tuple(prompt), "n"))
+    first = ok(backend, Extend((("r1", 8, None),)))
+    assert (first.rows, first.slots) == ([4], [list(range(4, 12))])
+    assert tokens_of(backend) == (248, 0, 0, 8)
+    ok(backend, Checkpoint("r1", 8))
+    assert tokens_of(backend) == (248, 0, 8, 0)
+    ok(backend, Extend((("r1", 14, "o"),)))
+    assert tokens_of(backend) == (240, 0, 8, 8)
+    ok(backend, Checkpoint("r1", 14))
+    assert tokens_of(backend) == (240, 0, 12, 4)
+    for token in "pqr":
+        ok(backend, Decode((("r1", token),)))
+    assert tokens_of(backend) == (236, 0, 12, 8)
+    assert backend.view().records == {"r1": RecordView(4, 12, 17, 17)}
+    assert backend.view().table == {"r1": list(range(4, 21))}
+    done = ok(backend, Finish("r1", 17, True))
+    assert (done.published, done.freed) == ({"r1": 16}, Freed(pages=(5,), rows=(4,)))
+    assert tokens_of(backend) == (240, 16, 0, 0)
+
+    shared = start(backend, "r2", prompt + "xyz")
+    assert shared.matched == [list(range(4, 16))]
+    assert tokens_of(backend) == (232, 4, 12, 8)
+    assert backend.view().table == {"r2": [*range(4, 16), *range(20, 25)]}
+    ok(backend, Retract("r2"))
+    assert tokens_of(backend) == (240, 16, 0, 0)
+
+    for twin in ("d1", "d2"):
+        ok(backend, Submit(twin, tuple("AABBCCDD"), "n"))
+    ok(backend, Extend((("d1", 8, "z"), ("d2", 8, "z"))))
+    assert tokens_of(backend) == (224, 16, 0, 16)
+    ok(backend, Finish("d1", 8, True))
+    assert tokens_of(backend) == (224, 24, 0, 8)
+    assert backend.view().table == {"d2": list(range(28, 36))}
+    merged = ok(backend, Checkpoint("d2", 8))
+    assert tokens_of(backend) == (232, 16, 8, 0)
+    assert backend.view().table == {"d2": list(range(20, 28))}
+    assert (merged.slots, merged.freed) == ([list(range(20, 28))], Freed(pages=(7, 8)))
+
+
+def test_lifecycle_in_pages_of_one() -> None:
+    """Slots come off the front of 1, 2, 3, ... and go to the end; rows come off the tail."""
+    backend = make(World(rows=2, context_len=8, pages=6, page_size=1))
+    answer = start(backend, "a", "ABC")
+    assert (answer.rows, answer.matched, answer.slots) == ([2], [[]], [[1, 2, 3]])
+    assert ok(backend, Decode((("a", "y"),))).slots == [[4]]
+    done = ok(backend, Finish("a", 3, True))  # of four positions three are kept; free are now 5, 6, 4
+    assert (done.published, done.freed) == ({"a": 3}, Freed(pages=(4,), rows=(2,)))
+    answer = start(backend, "b", "ABC")  # one token is left to compute
+    assert (answer.matched, answer.slots) == ([[1, 2]], [[5]])
+
+
+def test_an_extend_first_fills_the_page_it_ended_in() -> None:
+    """Position 2 stands at offset 2 of page 1 (slot 6); positions 4 to 6 need page 2 (slots 8 to 10)."""
+    backend = make(World(rows=1, context_len=8, pages=4, page_size=4))
+    ok(backend, Submit("a", tuple("ABCDEFG"), "n"))
+    assert ok(backend, Extend((("a", 2, None),))).slots == [[4, 5]]
+    assert ok(backend, Extend((("a", 7, "z"),))).slots == [[6, 7, 8, 9, 10]]
+    assert ok(backend, Extend((("a", 8, "y"),))).slots == [[11]]  # caught up: the same as a decode
+    assert backend.view().records == {"a": RecordView(1, 0, 8, 8)}
+
+
+def test_checkpoint_frees_only_the_duplicates() -> None:
+    """The cache has AB as page 1; b computed ABCD into pages 3 and 4. Page 3 goes, page 4 enters under page 1."""
+    backend = make(World(rows=2, context_len=8, pages=6, page_size=2))
+    start(backend, "a", "ABX")
+    start(backend, "b", "ABCDE", match_limit=0)
+    ok(backend, Checkpoint("a", 3))
+    merged = ok(backend, Checkpoint("b", 5))
+    assert (merged.slots, merged.published, merged.freed) == ([[2, 3, 8, 9]], {"b": 4}, Freed(pages=(3,)))
+    view = backend.view()
+    assert view.table is not None and view.table["b"] == [2, 3, 8, 9, 10]
+    assert view.cached is not None and {page: cached.locks for page, cached in view.cached.items()} == {1: 2, 4: 1}
+
+
+def test_finish_below_protected_takes_nothing_from_the_cache() -> None:
+    """Pages 1 and 2 are the cache's when a ends with keep = 1: only page 3, still private, goes back."""
+    backend = make(World(rows=1, context_len=8, pages=4, page_size=2))
+    start(backend, "a", "ABCDE")
+    ok(backend, Checkpoint("a", 5))
+    done = ok(backend, Finish("a", 1, True))
+    assert (done.published, done.freed) == ({}, Freed(pages=(3,), rows=(1,)))
+    assert backend.view().totals == Totals(available=2, evictable=2, protected=0, private=0)
+
+
+def test_finish_frees_its_own_duplicates() -> None:
+    """Twins own pages 1, 2 and 3, 4. The first publishes page 1 and frees 2; the second frees both of its own."""
+    backend = make(World(rows=2, context_len=8, pages=4, page_size=2))
+    for twin in ("a", "b"):
+        ok(backend, Submit(twin, tuple("ABC"), "n"))
+    ok(backend, Extend((("a", 3, "z"), ("b", 3, "z"))))
+    assert ok(backend, Finish("a", 3, True)).freed == Freed(pages=(2,), rows=(1,))
+    assert ok(backend, Finish("b", 3, True)).freed == Freed(pages=(3, 4), rows=(2,))
+
+
+def test_nothing_is_published_when_barred() -> None:
+    """publish=False at submit or at finish, retract and abort: every page goes back."""
+    backend = make(World(rows=1, context_len=4, pages=2, page_size=2))
+    start(backend, "a", "ABC", publish=False)
+    assert backend.do(Checkpoint("a", 2)) == Refused()
+    assert ok(backend, Finish("a", 3, True)).freed == Freed(pages=(1, 2), rows=(1,))
+    for end in (Finish("b", 3, False), Retract("b"), Abort("b")):
+        if "b" in backend.reqs:
+            ok(backend, Abort("b"))
+        start(backend, "b", "ABC")
+        answer = ok(backend, end)
+        assert (answer.published, answer.freed) == ({}, Freed(pages=(1, 2), rows=(1,)))
+    assert ok(backend, Flush()).evicted == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("rows", "pages", "short"),
+    [(1, 9, "rows"), (2, 5, "pages"), (1, 5, "rows")],
+    ids=["rows", "pages", "both"],
+)
+def test_a_refused_extend_leaves_no_trace(rows: int, pages: int, short: str) -> None:
+    """b and c match page 1 and need two pages each; page 1 is cached, but what a call has matched is no room.
+
+    With 5 pages 4 are free besides page 1: e holds one of them, so 3 are left for a demand of 4.
+    """
+    backend = make(World(rows=rows + 1, context_len=8, pages=pages, page_size=2))
+    start(backend, "a", "AB")
+    ok(backend, Finish("a", 2, True))
+    start(backend, "e", "E")
+    for req in ("b", "c"):
+        ok(backend, Submit(req, tuple("ABCDE"), "n"))
+    before = backend.view()
+    assert backend.do(Extend((("b", 5, "z"), ("c", 5, "z")))) == Refused(short)
+    assert backend.view() == before
+    assert backend.reqs["b"].tokens == list("ABCDE")
+    ok(backend, Extend((("b", 5, "z"),)))  # half of it fits
+
+
+def test_a_refused_decode_leaves_no_trace() -> None:
+    """a and b fill a page each and both need another; there is one."""
+    backend = make(World(rows=2, context_len=8, pages=3, page_size=2))
+    start(backend, "a", "AB")
+    start(backend, "b", "CD")
+    before = backend.view()
+    assert backend.do(Decode((("a", "y"), ("b", "y")))) == Refused("pages")
+    assert backend.view() == before
+    assert ok(backend, Decode((("a", "y"),))).slots == [[6]]
+
+
+def test_only_what_is_missing_is_evicted() -> None:
+    """Pages 1, 2 to 3 and 4 to 5 are leaves, page 6 is free, and the call needs two: page 1, the oldest, suffices."""
+    backend = make(World(rows=1, context_len=8, pages=6, page_size=2))
+    for req, tokens in (("a", "AB"), ("b", "CDEF"), ("c", "GHIJ")):
+        start(backend, req, tokens)
+        ok(backend, Finish(req, len(tokens), True))
+    assert start(backend, "d", "XYZ").evicted == {1}
+
+
+def test_what_a_call_matches_it_does_not_evict() -> None:
+    """The call needs two pages and page 4 is free. The older leaf is what it matches: the younger goes, and whole."""
+    backend = make(World(rows=1, context_len=8, pages=4, page_size=2))
+    for req, tokens in (("a", "AB"), ("b", "CDEF")):
+        start(backend, req, tokens)
+        ok(backend, Finish(req, len(tokens), True))
+    answer = start(backend, "c", "ABXYZ")
+    assert answer.matched == [[2, 3]]
+    assert answer.evicted == {2, 3}
+
+
+def a_tree(pages: int, page_size: int) -> tuple[RadixCache, PagedTokenToKVPoolAllocator]:
+    allocator = PagedTokenToKVPoolAllocator(pages * page_size, page_size)
+    return RadixCache(ReqToTokenPool(1, 1), allocator, page_size), allocator
+
+
+def put(tree: RadixCache, allocator: PagedTokenToKVPoolAllocator, tokens: str) -> list[int]:
+    """Insert tokens under slots from the allocator; returns those slots."""
+    [slots] = allocator.alloc_extend([0], [len(tokens)], [-1])
+    there = tree.insert(RadixKey(tuple(tokens), "n"), slots)
+    allocator.free(slots[:there])
+    return slots
+
+
+def test_a_split_keeps_the_locks() -> None:
+    """Someone reads ABCDEF when a match ends behind AB: both halves are read by one, all 6 tokens stay protected."""
+    tree, allocator = a_tree(pages=4, page_size=2)
+    slots = put(tree, allocator, "ABCDEF")
+    _, leaf = tree.match_prefix(RadixKey(tuple("ABCDEF"), "n"))
+    tree.inc_lock_ref(leaf)
+    found, upper = tree.match_prefix(RadixKey(tuple("ABCX"), "n"))  # C agrees, but half a page is none
+    assert found == slots[:2]
+    assert leaf.parent is upper and upper.parent is tree.root_node
+    assert (leaf.lock_ref, upper.lock_ref) == (1, 1)
+    assert (tree.protected_size, tree.evictable_size) == (6, 0)
+    tree.inc_lock_ref(upper)
+    tree.dec_lock_ref(leaf)
+    assert (tree.protected_size, tree.evictable_size) == (2, 4)
+    assert tree.evict(100) == 4
+    assert tree.match_prefix(RadixKey(tuple("ABCDEF"), "n")).device_indices == slots[:2]
+
+
+def test_the_least_recently_used_leaf_goes_first() -> None:
+    """Inserted A, B, C; A is used again: B goes, then C, then A."""
+    tree, allocator = a_tree(pages=3, page_size=1)
+    pages = {letter: put(tree, allocator, letter)[0] for letter in "ABC"}
+    tree.match_prefix(RadixKey(("A",), "n"))
+    assert tree.evict(2) == 2
+    assert allocator.freed == [pages["B"], pages["C"]]
+    assert tree.evict(2) == 1
+    assert allocator.freed[2:] == [pages["A"]]
+
+
+def test_what_was_locked_can_go_once_unlocked() -> None:
+    """The only leaf is passed over while it is read, and found again afterwards."""
+    tree, allocator = a_tree(pages=1, page_size=1)
+    put(tree, allocator, "A")
+    _, leaf = tree.match_prefix(RadixKey(("A",), "n"))
+    tree.inc_lock_ref(leaf)
+    assert tree.evict(1) == 0
+    tree.dec_lock_ref(leaf)
+    assert tree.evict(1) == 1
+
+
+def test_a_parent_goes_after_its_children_whatever_its_age() -> None:
+    """AB, then its children C (older) and D; X is the youngest. C, D, then AB, whose last use was D's, then X."""
+    tree, allocator = a_tree(pages=8, page_size=1)
+    abc, abd, x = put(tree, allocator, "ABC"), put(tree, allocator, "ABD"), put(tree, allocator, "X")
+    allocator.freed.clear()
+    assert [tree.evict(1) for _ in range(5)] == [1, 1, 2, 1, 0]
+    assert allocator.freed == [abc[2], abd[2], *abc[:2], *x]
+
+
+def test_evict_takes_whole_nodes_and_at_least_n() -> None:
+    """The one leaf has two pages: asked for one, both go; then there is nothing to evict."""
+    backend = make(World(rows=1, context_len=8, pages=4, page_size=2))
+    start(backend, "a", "ABCDE")
+    ok(backend, Finish("a", 5, True))
+    assert backend.do(Evict(0)) == Refused()
+    assert ok(backend, Evict(1)).evicted == {1, 2}
+    assert backend.do(Evict(1)) == Refused()
+
+
+def test_namespaces_share_nothing() -> None:
+    """The same tokens under "m" find nothing of "n", also deep in the tree; two keys, two pages."""
+    backend = make(World(rows=1, context_len=8, pages=8, page_size=2))
+    start(backend, "a", "ABCDE")
+    ok(backend, Finish("a", 5, True))
+    assert start(backend, "b", "ABCDE", namespace="m").matched == [[]]
+    ok(backend, Finish("b", 5, True))
+    cached = backend.view().cached
+    assert cached is not None and len({shown.key for shown in cached.values()}) == len(cached) == 4
+    assert start(backend, "c", "ABCDE").matched == [[2, 3, 4, 5]]
+
+
+def test_flush_waits_for_who_runs() -> None:
+    """Page 1 is a's prefix, page 2 its rest; when a has ended, page 1 is cached and goes."""
+    backend = make(World(rows=1, context_len=8, pages=4, page_size=2))
+    start(backend, "a", "ABC")
+    ok(backend, Checkpoint("a", 3))
+    assert backend.do(Flush()) == Refused()
+    ok(backend, Finish("a", 3, True))
+    assert ok(backend, Flush()).evicted == {1}
+    assert backend.view().totals == Totals(4, 0, 0, 0)
+
+
+def test_chunk_cache_matches_and_keeps_nothing() -> None:
+    """Without a tree the second of two equal requests computes everything again."""
+    backend = make_chunk_cache(World(rows=1, context_len=8, pages=4, page_size=2))
+    assert not backend.declare().has("PREFIX_CACHE")
+    for req in ("a", "b"):
+        answer = start(backend, req, "ABC")
+        assert (answer.matched, answer.slots) == ([[]], [[2, 3, 4]])
+        assert backend.do(Checkpoint(req, 2)) == Refused()
+        done = ok(backend, Finish(req, 3, True))
+        assert (done.published, done.freed) == ({}, Freed(pages=(1, 2), rows=(1,)))
+    assert backend.do(Evict(1)) == backend.do(Flush()) == Refused()
+
+
+FORBIDDEN: list[Action] = [
+    Submit("run", ("A",), "n"),
+    Submit("new", (), "n"),
+    Submit("new", ("A", None), "n"),
+    Extend(()),
+    Extend((("wait", 3, None), ("nobody", 1, None))),
+    Extend((("wait", 1, None), ("wait", 2, None))),
+    Extend((("wait", 5, None),)),  # the end without a token
+    Extend((("wait", 4, "z"),)),  # a token before the end
+    Extend((("wait", 6, "z"),)),  # beyond its tokens
+    Extend((("wait", 2, None),)),  # matched already
+    Extend((("half", 2, None),)),  # computed already
+    Extend((("long", 7, "z"),)),  # wider than a row
+    Decode(()),
+    Decode((("run", "y"), ("run", "y"))),
+    Decode((("run", None),)),
+    Decode((("half", "y"),)),  # not caught up
+    Decode((("wait", "y"),)),
+    Decode((("full", "y"),)),  # its row is full
+    Checkpoint("wait", 0),
+    Checkpoint("run", 4),
+    Checkpoint("run", 1),  # below protected
+    Checkpoint("run", -1),
+    Finish("wait", 0, False),
+    Finish("run", 4, True),
+    Finish("run", -1, True),
+    Retract("wait"),
+    Abort("nobody"),
+    Evict(0),
+    Flush(),
+]
+
+
+@pytest.mark.parametrize("action", FORBIDDEN, ids=repr)
+def test_a_forbidden_call_is_refused_and_leaves_no_trace(action: Action) -> None:
+    """run: 3 of 4 tokens with KV, 2 published. half: 2 of 4. full: 6 of 7, a row's width. wait: none of 5."""
+    backend = make(World(rows=4, context_len=6, pages=12, page_size=2))
+    start(backend, "run", "ABC")
+    ok(backend, Checkpoint("run", 3))
+    ok(backend, Submit("half", tuple("JKLM"), "n"))
+    ok(backend, Extend((("half", 2, None),)))
+    start(backend, "full", "UVWXYZ")
+    ok(backend, Submit("wait", tuple("ABXYZ"), "n"))
+    ok(backend, Submit("long", tuple("1234567"), "n"))
+    before = backend.view()
+    tokens = {rid: list(req.tokens) for rid, req in backend.reqs.items()}
+    assert backend.do(action) == Refused()
+    assert backend.view() == before
+    assert {rid: req.tokens for rid, req in backend.reqs.items()} == tokens
+
+
+def test_nobody_reads_a_released_record() -> None:
+    """A retracted request starts again with all its tokens, whatever became of its old lengths."""
+    answers = []
+    for scrambled in (False, True):
+        backend = make(World(rows=1, context_len=8, pages=4, page_size=2))
+        start(backend, "a", "ABC")
+        ok(backend, Checkpoint("a", 3))
+        ok(backend, Retract("a"))
+        before = backend.view()
+        if scrambled:
+            backend.scramble()
+        assert backend.view() == before and backend.reqs["a"].kv.kv_allocated_len == 0
+        assert backend.do(Decode((("a", "y"),))) == Refused()
+        answers.append(ok(backend, Extend((("a", 4, "y"),))))
+        assert backend.view().records == {"a": RecordView(1, 2, 4, 4)}
+    assert answers[0] == answers[1]
+
+
+def test_content_is_read_through_the_table() -> None:
+    """b reads what a wrote for the shared page, and its own for the rest; a waiting request has no content."""
+    backend = make(World(rows=2, context_len=8, pages=6, page_size=2))
+    backend.write(start(backend, "a", "ABC").slots[0], [11, 12, 13])
+    ok(backend, Checkpoint("a", 3))
+    ok(backend, Submit("b", tuple("ABX"), "n"))
+    assert backend.read("b") == []
+    backend.write(ok(backend, Extend((("b", 3, "z"),))).slots[0], [23])
+    assert backend.read("a") == [11, 12, 13]
+    assert backend.read("b") == [11, 12, 23]
+
+
+def test_a_row_is_reused_only_by_who_carries_kv() -> None:
+    """A row number without KV is what a hand-written release leaves behind (sglang#37167)."""
+    pool = ReqToTokenPool(size=2, max_context_len=4)
+    record = ReqKvInfo()
+    assert pool.alloc([record]) == [2]
+    record.kv_allocated_len = 3
+    assert pool.alloc([record, ReqKvInfo()]) == [2, 1]
+    with pytest.raises(OutOfRoom):
+        pool.alloc([ReqKvInfo()])
+    record.kv_allocated_len = 0
+    with pytest.raises(AssertionError, match="carries no KV"):
+        pool.alloc([record])
+    pool.free(record)
+    with pytest.raises(AssertionError, match="holds no KV"):
+        pool.free(record)
+    assert pool.free_slots == [2]
+
+
+def test_a_page_is_freed_once() -> None:
+    """First in, first out by slots; last in, first out by pages; never twice, never the padding page."""
+    tokens, pages = TokenToKVPoolAllocator(3), PagedTokenToKVPoolAllocator(6, 2)
+    for allocator, order in ((tokens, [2, 3, 1]), (pages, [1, 2, 3])):
+        [slots] = allocator.alloc_extend([0], [1], [-1])
+        allocator.free(slots)
+        with pytest.raises(AssertionError, match="already free"):
+            allocator.free(slots)
+        with pytest.raises(AssertionError, match="padding"):
+            allocator.free([0])
+        assert list(allocator.free_pages) == order and allocator.freed == [1]
+    with pytest.raises(OutOfRoom):
+        pages.alloc_extend([0, 0], [4, 3], [-1, -1])
+    assert pages.available_size() == 6
+    with pytest.raises(AssertionError, match="first of its page"):
+        pages.free([3])
