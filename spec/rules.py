@@ -52,243 +52,114 @@ def need(ok: bool, rule: str, /, **facts: object) -> None:
 def _rules() -> dict[str, Rule]:
     table: list[Rule] = []
 
-    def rule(
-        name: str, sentence: str, shown_by: str, source: str, *, needs: str = "", implied_by: str = "", must: bool = True
-    ) -> None:
-        ident, _, word = name.partition(" ")
-        owed = "BACKEND"
-        evidence, implied = tuple(shown_by.split()), tuple(implied_by.split())
-        table.append(Rule(ident, word, sentence, owed, evidence, must, source, tuple(needs.split()), implied))
+    def rule(title: str, shown_by: str, sentence: str, source: str, *,
+             needs: str = "", implied_by: str = "", must: bool = True) -> None:  # fmt: skip
+        ident, _, name = title.partition(" ")
+        evidence, capabilities, others = (tuple(text.split()) for text in (shown_by, needs, implied_by))
+        table.append(Rule(ident, name, sentence, "BACKEND", evidence, must, source, capabilities, others))
 
-    rule(
-        "ROW-1 one-holder",
-        "a row is free or held by exactly one record; a row handed out was free",
-        "ANSWER VIEW DRAIN",
-        "ReqToTokenPool.alloc and free; a row freed twice stands twice in SGLang's free list",
-        needs="ROWS",
-    )
-    rule(
-        "ROW-2 padding-row",
-        "row 0 is never handed out",
-        "ANSWER VIEW",
-        "ReqToTokenPool: padded graph batches read and write row 0",
-        needs="ROWS",
-        implied_by="ROW-1",
-    )
-    rule(
-        "ROW-3 row-stays",
-        "a held row does not change until it is released",
-        "VIEW",
-        "ReqToTokenPool.alloc: held rows are reused; an overwritten row number loses the first row",
-        needs="ROWS VIEW",
-    )
-    rule(
-        "ROW-4 rows-refused-with-cause",
-        "rows are refused only when more requests start than rows are free",
-        "ANSWER",
-        "ReqToTokenPool.alloc returns None iff the free list is too short",
-        needs="ROWS",
-    )
-    rule(
-        "REC-1 held-means-allocated",
-        "a row is held iff KV is allocated; only a record that carries allocated KV may reuse its row",
-        "ANSWER VIEW",
-        "sglang#37167: a released row passed for a reused one on stale lengths",
-        needs="ROWS",
-    )
-    rule(
-        "REC-2 ladder",
-        "protected <= committed <= allocated <= context_len, protected page-aligned, each as the actions say",
-        "VIEW",
-        "ReqKvInfo; SGLang's page check: 0 <= committed <= allocated <= width",
-        needs="VIEW",
-    )
-    rule(
-        "REC-3 ask-the-record",
-        "after release nothing reads the other, stale, lengths: overwriting them changes no answer",
-        "ANSWER",
-        "sglang#37167: kv_committed_len is not cleared by release",
-        needs="SCRAMBLE",
-        implied_by="REC-1",
-    )
-    rule(
-        "TAB-1 geometry",
-        "position i lies at offset i mod page_size, and inside a page one slot after position i - 1",
-        "ANSWER VIEW",
-        "alloc_extend's last_loc rule: the rest of a page is filled before a new one",
-    )
-    rule(
-        "TAB-2 row-lists-its-pages",
-        "columns [0, allocated) list the pages the record owns or borrows, in order",
-        "ANSWER VIEW",
-        "write_cache_indices; attention reads the KV through this row",
-        needs="VIEW",
-    )
-    rule(
-        "TAG-1 own-content",
-        "every committed position reads the KV that was written for it",
-        "CONTENT",
-        "the symptom users see: text of somebody else",
-        needs="CONTENT",
-    )
-    rule(
-        "PAGE-1 one-owner",
-        "a page is free, private to one record, or cached; a page handed out was free or went in the same answer",
-        "ANSWER VIEW DRAIN",
-        "a double free hands one page to two requests",
-    )
-    rule(
-        "PAGE-2 no-page-lost",
-        "what nobody owns is free, in the very action that ended the last owner",
-        "VIEW DRAIN",
-        "the leak that SGLang's idle check reports as a sum",
-    )
-    rule(
-        "PAGE-3 padding-page",
-        "page 0 is never handed out",
-        "ANSWER VIEW",
-        "slot 0 takes the writes of padded lanes; vLLM's null block",
-        implied_by="PAGE-1",
-    )
-    rule(
-        "PAGE-4 exact-demand",
-        "a grant takes exactly the pages that its new positions need",
-        "ANSWER",
-        "alloc_extend: ceil(seq / page) - ceil(prefix / page) new pages a request",
-    )
-    rule(
-        "PAGE-5 refused-with-cause",
-        "pages are refused only when demand exceeds free and evictable ones, matched and headroom pages aside",
-        "ANSWER DRAIN",
-        "alloc_for_extend evicts before it gives up; vLLM's watermark is the declared headroom",
-    )
-    rule(
-        "PAGE-6 freed-exactly",
-        "what an answer says it freed is what the law frees, as often",
-        "ANSWER",
-        "release_kv_cache; free() of a page twice goes unnoticed in SGLang's allocator",
-    )
-    rule(
-        "CACHE-1 longest-match",
-        "a start takes the longest cached prefix it may take, less the declared back-off",
-        "ANSWER",
-        "match_prefix; get_computed_blocks",
-        needs="PREFIX_CACHE",
-    )
-    rule(
-        "CACHE-2 leave-one-token",
-        "a match leaves at least one token to compute, and does not pass the request's match_limit",
-        "ANSWER",
-        "the key is capped at len - 1: without a computed token there are no logits to sample from",
-        needs="PREFIX_CACHE",
-        implied_by="CACHE-1",
-    )
-    rule(
-        "CACHE-3 publish-committed",
-        "only whole pages of committed KV are published, by the actions and requests that may publish",
-        "ANSWER VIEW",
-        "cache_unfinished_req inserts floor(len); the pending token has no KV",
-        needs="PREFIX_CACHE",
-    )
-    rule(
-        "CACHE-4 unbroken",
-        "a match lists, page by page, pages cached under exactly that prefix",
-        "ANSWER VIEW",
-        "RadixCache nodes; vLLM stops at the first missing hash",
-        needs="PREFIX_CACHE",
-    )
-    rule(
-        "CACHE-5 duplicates",
-        "publishing a cached key merges (own page freed, row repointed) or, with DUPLICATES, keeps; never both",
-        "ANSWER VIEW",
-        "cache_unfinished_req frees the duplicate and repoints the row; vLLM keeps both blocks",
-        needs="PREFIX_CACHE",
-    )
-    rule(
-        "CACHE-6 publish-all",
-        "an action that publishes publishes all whole pages it may",
-        "ANSWER",
-        "not owed: SGLang declines some insertions by policy",
-        needs="PREFIX_CACHE",
-        must=False,
-    )
-    rule(
-        "NS-1 no-sharing-across-namespaces",
-        "KV is shared only inside one namespace",
-        "ANSWER",
-        "extra_key, LoRA id, cache salt: equal tokens, different KV",
-        needs="PREFIX_CACHE",
-        implied_by="CACHE-4",
-    )
-    rule(
-        "LOCK-1 locks-counted",
-        "a cached page's lock count is the number of holders that read it",
-        "VIEW",
-        "inc_lock_ref and dec_lock_ref; vLLM's ref_cnt",
-        needs="PREFIX_CACHE VIEW",
-    )
-    rule(
-        "LOCK-2 locked-stays",
-        "what a holder reads stays: no eviction and no flush takes it",
-        "ANSWER VIEW",
-        "evict takes leaves with lock_ref 0; sglang#12107: a flush while something lives",
-        needs="PREFIX_CACHE",
-    )
-    rule(
-        "EVICT-1 leaves-first",
-        "what remains cached is closed under parents",
-        "ANSWER",
-        "RadixCache evicts leaves; a parent follows when it has become one",
-        needs="PREFIX_CACHE LEAF_FIRST",
-    )
-    rule(
-        "EVICT-2 enough",
-        "evict(n) takes at least n pages, or all that can go; a flush takes all",
-        "ANSWER",
-        "RadixCache.evict: less than asked means nothing more is evictable",
-        needs="PREFIX_CACHE",
-    )
-    rule(
-        "EVICT-3 not-needlessly",
-        "a grant evicts only when free pages do not suffice",
-        "ANSWER",
-        "not owed: SGLang's eviction is driven by an over-estimate",
-        needs="PREFIX_CACHE",
-        must=False,
-    )
-    rule(
-        "EVICT-4 only-cached-goes",
-        "only cached pages are evicted",
-        "ANSWER",
-        "a page that was free or private is nobody's to evict",
-        needs="PREFIX_CACHE",
-    )
-    rule(
-        "ATOM-1 refused-leaves-no-trace",
-        "a refused call changes nothing that a holder could read; what it evicted aside",
-        "ANSWER VIEW",
-        "SGLang 0.5.23: out of memory in extend leaves a bound row; vLLM 0.11.0 leaves an empty one",
-    )
-    rule(
-        "GUARD-1 forbidden-call-refused",
-        "a call outside what the action requires is refused, and nothing changes",
-        "PROBE VIEW",
-        "double release, abort of an ended request: classes of real reports",
-        needs="GUARDED",
-    )
-    rule(
-        "LIVE-1 room-helps",
-        "after a refusal, making the room that was missing lets the same call succeed",
-        "ANSWER",
-        "a request that is refused for ever starves",
-    )
-    rule(
-        "CONS-1 totals",
-        "available + evictable + protected + private pages are all pages, each as the law counts it",
-        "VIEW",
-        "SGLang's own sum: available + evictable + protected + session_held + uncached == total",
-        needs="VIEW",
-    )
+    # fmt: off
+    rule("ROW-1 one-holder", "ANSWER VIEW DRAIN",
+         "a row is free or held by exactly one record; a row handed out was free",
+         "ReqToTokenPool.alloc and free; a row freed twice stands twice in SGLang's free list", needs="ROWS")
+    rule("ROW-2 padding-row", "ANSWER VIEW",
+         "row 0 is never handed out",
+         "ReqToTokenPool: padded graph batches read and write row 0", needs="ROWS", implied_by="ROW-1")
+    rule("ROW-3 row-stays", "VIEW",
+         "a held row does not change until it is released",
+         "ReqToTokenPool.alloc: held rows are reused; an overwritten row number loses the first row", needs="ROWS VIEW")
+    rule("ROW-4 rows-refused-with-cause", "ANSWER",
+         "rows are refused only when more requests start than rows are free",
+         "ReqToTokenPool.alloc returns None iff the free list is too short", needs="ROWS")
+    rule("REC-1 held-means-allocated", "ANSWER VIEW",
+         "a row is held iff KV is allocated; only a record that carries allocated KV may reuse its row",
+         "sglang#37167: a released row passed for a reused one on stale lengths", needs="ROWS")
+    rule("REC-2 ladder", "VIEW",
+         "protected <= committed <= allocated <= context_len, protected page-aligned, each as the actions say",
+         "ReqKvInfo; SGLang's page check: 0 <= committed <= allocated <= width", needs="VIEW")
+    rule("REC-3 ask-the-record", "ANSWER",
+         "after release nothing reads the other, stale, lengths: overwriting them changes no answer",
+         "sglang#37167: kv_committed_len is not cleared by release", needs="SCRAMBLE", implied_by="REC-1")
+    rule("TAB-1 geometry", "ANSWER VIEW",
+         "position i lies at offset i mod page_size, and inside a page one slot after position i - 1",
+         "alloc_extend's last_loc rule: the rest of a page is filled before a new one")
+    rule("TAB-2 row-lists-its-pages", "ANSWER VIEW",
+         "columns [0, allocated) list the pages the record owns or borrows, in order",
+         "write_cache_indices; attention reads the KV through this row", needs="VIEW")
+    rule("TAG-1 own-content", "CONTENT",
+         "every committed position reads the KV that was written for it",
+         "the symptom users see: text of somebody else", needs="CONTENT")
+    rule("PAGE-1 one-owner", "ANSWER VIEW DRAIN",
+         "a page is free, private to one record, or cached; a page handed out was free or went in the same answer",
+         "a double free hands one page to two requests")
+    rule("PAGE-2 no-page-lost", "VIEW DRAIN",
+         "what nobody owns is free, in the very action that ended the last owner",
+         "the leak that SGLang's idle check reports as a sum")
+    rule("PAGE-3 padding-page", "ANSWER VIEW",
+         "page 0 is never handed out",
+         "slot 0 takes the writes of padded lanes; vLLM's null block", implied_by="PAGE-1")
+    rule("PAGE-4 exact-demand", "ANSWER",
+         "a grant takes exactly the pages that its new positions need",
+         "alloc_extend: ceil(seq / page) - ceil(prefix / page) new pages a request")
+    rule("PAGE-5 refused-with-cause", "ANSWER DRAIN",
+         "pages are refused only when demand exceeds free and evictable ones, matched and headroom pages aside",
+         "alloc_for_extend evicts before it gives up; vLLM's watermark is the declared headroom")
+    rule("PAGE-6 freed-exactly", "ANSWER",
+         "what an answer says it freed is what the law frees, as often",
+         "release_kv_cache; free() of a page twice goes unnoticed in SGLang's allocator")
+    rule("CACHE-1 longest-match", "ANSWER",
+         "a start takes the longest cached prefix it may take, less the declared back-off",
+         "match_prefix; get_computed_blocks", needs="PREFIX_CACHE")
+    rule("CACHE-2 leave-one-token", "ANSWER",
+         "a match leaves at least one token to compute, and does not pass the request's match_limit",
+         "the key is capped at len - 1: without a computed token there are no logits to sample from",
+         needs="PREFIX_CACHE", implied_by="CACHE-1")
+    rule("CACHE-3 publish-committed", "ANSWER VIEW",
+         "only whole pages of committed KV are published, by the actions and requests that may publish",
+         "cache_unfinished_req inserts floor(len); the pending token has no KV", needs="PREFIX_CACHE")
+    rule("CACHE-4 unbroken", "ANSWER VIEW",
+         "a match lists, page by page, pages cached under exactly that prefix",
+         "RadixCache nodes; vLLM stops at the first missing hash", needs="PREFIX_CACHE")
+    rule("CACHE-5 duplicates", "ANSWER VIEW",
+         "publishing a cached key merges (own page freed, row repointed) or, with DUPLICATES, keeps; never both",
+         "cache_unfinished_req frees the duplicate and repoints the row; vLLM keeps both blocks", needs="PREFIX_CACHE")
+    rule("CACHE-6 publish-all", "ANSWER",
+         "an action that publishes publishes all whole pages it may",
+         "not owed: SGLang declines some insertions by policy", needs="PREFIX_CACHE", must=False)
+    rule("NS-1 no-sharing-across-namespaces", "ANSWER",
+         "KV is shared only inside one namespace",
+         "extra_key, LoRA id, cache salt: equal tokens, different KV", needs="PREFIX_CACHE", implied_by="CACHE-4")
+    rule("LOCK-1 locks-counted", "VIEW",
+         "a cached page's lock count is the number of holders that read it",
+         "inc_lock_ref and dec_lock_ref; vLLM's ref_cnt", needs="PREFIX_CACHE VIEW")
+    rule("LOCK-2 locked-stays", "ANSWER VIEW",
+         "what a holder reads stays: no eviction and no flush takes it",
+         "evict takes leaves with lock_ref 0; sglang#12107: a flush while something lives", needs="PREFIX_CACHE")
+    rule("EVICT-1 leaves-first", "ANSWER",
+         "what remains cached is closed under parents",
+         "RadixCache evicts leaves; a parent follows when it has become one", needs="PREFIX_CACHE LEAF_FIRST")
+    rule("EVICT-2 enough", "ANSWER",
+         "evict(n) takes at least n pages, or all that can go; a flush takes all",
+         "RadixCache.evict: less than asked means nothing more is evictable", needs="PREFIX_CACHE")
+    rule("EVICT-3 not-needlessly", "ANSWER",
+         "a grant evicts only when free pages do not suffice",
+         "not owed: SGLang's eviction is driven by an over-estimate", needs="PREFIX_CACHE", must=False)
+    rule("EVICT-4 only-cached-goes", "ANSWER",
+         "only cached pages are evicted",
+         "a page that was free or private is nobody's to evict", needs="PREFIX_CACHE")
+    rule("ATOM-1 refused-leaves-no-trace", "ANSWER VIEW",
+         "a refused call changes nothing that a holder could read; what it evicted aside",
+         "SGLang 0.5.23: out of memory in extend leaves a bound row; vLLM 0.11.0 leaves an empty one")
+    rule("GUARD-1 forbidden-call-refused", "PROBE VIEW",
+         "a call outside what the action requires is refused, and nothing changes",
+         "double release, abort of an ended request: classes of real reports", needs="GUARDED")
+    rule("LIVE-1 room-helps", "ANSWER",
+         "after a refusal, making the room that was missing lets the same call succeed",
+         "a request that is refused for ever starves")
+    rule("CONS-1 totals", "VIEW",
+         "available + evictable + protected + private pages are all pages, each as the law counts it",
+         "SGLang's own sum: available + evictable + protected + session_held + uncached == total", needs="VIEW")
+    # fmt: on
     return {row.id: row for row in table}
 
 

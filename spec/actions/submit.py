@@ -30,6 +30,8 @@ def requires(ledger: Ledger, act: Submit) -> str | None:
         return "a live request has this id"
     if not act.tokens or None in act.tokens:
         return "a request has at least one token, and None is not a token"
+    if act.match_limit is not None and act.match_limit < 0:
+        return "a match limit is not negative"
     return None
 
 

@@ -1,0 +1,181 @@
+"""Where a backend's own books disagree with the law, and which rule each kind of disagreement breaks.
+
+A view is compared, never merged: the law goes on from the answers alone. Records before rows before pages, so
+that a finding names what went wrong first, not what followed from it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from kvledger.spec.backend import CachedView, RecordView, Totals, View
+from kvledger.spec.ledger import Ledger, Tag
+from kvledger.spec.page import CACHED, FREE, PRIVATE, page_of, pages_for, slot_of
+from kvledger.spec.world import PageId, ReqId, Row, Slot
+
+# Kind of disagreement -> the rule it breaks. After a refusal every kind breaks ATOM-1, after a probe GUARD-1.
+RULE_OF = {
+    "holds KV without cause": "REC-1",
+    "holds no KV though it should": "REC-1",
+    "is on another row": "ROW-3",
+    "has lengths out of order": "REC-2",
+    "has other lengths": "REC-2",
+    "row 0 is on the free list": "ROW-2",
+    "the row is on the free list more than once": "ROW-1",
+    "a held row is on the free list": "ROW-1",
+    "a free row is not on the free list": "ROW-1",
+    "a column lies at the wrong offset": "TAB-1",
+    "a column lists another page": "TAB-2",
+    "page 0 is on the free list": "PAGE-3",
+    "the page is on the free list more than once": "PAGE-1",
+    "a private page is on the free list": "PAGE-1",
+    "a cached page is on the free list": "PAGE-1",
+    "a locked page is on the free list": "LOCK-2",
+    "a free page is not on the free list": "PAGE-2",
+    "a private page is in the cache": "CACHE-3",
+    "a free page is in the cache": "PAGE-2",
+    "a cached page is not in the cache": "CACHE-4",
+    "two namespaces have one key": "NS-1",
+    "two prefixes have one key": "CACHE-4",
+    "one prefix has two keys": "CACHE-4",
+    "the page has other locks": "LOCK-1",
+    "the totals differ": "CONS-1",
+}
+
+
+class Difference(NamedTuple):
+    """One disagreement: what kind, about what ("row 3", "page 5", a request), and both sides in words."""
+
+    kind: str
+    subject: str
+    law: str
+    backend: str
+
+
+def differences(ledger: Ledger, view: View) -> Iterator[Difference]:
+    """Every disagreement between the law and the parts that the view shows, the telling ones first."""
+    if view.records is not None:
+        yield from _of_records(ledger, view.records)
+    if view.free_rows is not None and ledger.world.has("ROWS"):
+        yield from _of_free_rows(ledger, view.free_rows)
+    if view.free_pages is not None:
+        yield from _of_free_pages(ledger, view.free_pages)
+    if view.table is not None:
+        yield from _of_table(ledger, view.table)
+    if view.cached is not None:
+        yield from _of_cache(ledger, view.cached)
+    if view.totals is not None:
+        yield from _of_totals(ledger, view.totals)
+
+
+def _of_records(ledger: Ledger, records: Mapping[ReqId, RecordView]) -> Iterator[Difference]:
+    size, declared = ledger.world.page_size, ledger.world.declared
+    for req in ledger.records.keys() | records.keys():
+        law, shown = ledger.records.get(req), records.get(req)
+        if law is None:
+            row = f"row {shown.row}" if shown and ledger.world.has("ROWS") else "KV"
+            yield Difference("holds KV without cause", req, "holds nothing", f"holds {row}")
+            continue
+        if shown is None:
+            yield Difference("holds no KV though it should", req, f"holds row {law.row}", "holds nothing")
+            continue
+        if ledger.world.has("ROWS") and shown.row != law.row:
+            yield Difference("is on another row", req, f"row {law.row}", f"row {shown.row}")
+        _, protected, committed, allocated = shown
+        if not 0 <= protected <= committed <= allocated <= pages_for(ledger.world.context_len, size) * size:
+            yield Difference("has lengths out of order", req, str(tuple(law[1:])), str(tuple(shown[1:])))
+        exact = declared.exact_lengths
+        upto = law.allocated_len if exact else pages_for(law.allocated_len, size) * size
+        if (protected, committed, allocated) != (law.protected_len, law.committed_len, upto):
+            yield Difference("has other lengths", req, _lengths(law[1:]), _lengths(shown[1:]))
+
+
+def _lengths(lengths: Sequence[int]) -> str:
+    return "{} protected, {} committed, {} allocated".format(*lengths)
+
+
+def _of_free_rows(ledger: Ledger, free: Sequence[Row]) -> Iterator[Difference]:
+    held = {record.row: holder for holder, record in ledger.records.items()}
+    for row, times in sorted(Counter(free).items()):
+        if row == 0:
+            yield Difference("row 0 is on the free list", "row 0", "never free", "free")
+        elif times > 1:
+            yield Difference("the row is on the free list more than once", f"row {row}", "once", f"{times} times")
+        elif row in held:
+            yield Difference("a held row is on the free list", f"row {row}", f"held by {held[row]}", "free")
+    for row in sorted(set(range(1, ledger.world.rows + 1)) - held.keys() - set(free)):
+        yield Difference("a free row is not on the free list", f"row {row}", "free", "not free")
+
+
+def _of_free_pages(ledger: Ledger, free: Sequence[PageId]) -> Iterator[Difference]:
+    for page, times in sorted(Counter(free).items()):
+        state = ledger.page(page)
+        if page == 0:
+            yield Difference("page 0 is on the free list", "page 0", "never free", "free")
+        elif times > 1:
+            yield Difference("the page is on the free list more than once", f"page {page}", "once", f"{times} times")
+        elif state.kind == PRIVATE:
+            law = f"held by {ledger.holder_of(state.owner)}"
+            yield Difference("a private page is on the free list", f"page {page}", law, "free")
+        elif state.kind == CACHED and state.locks:
+            law = f"cached, {state.locks} locks"
+            yield Difference("a locked page is on the free list", f"page {page}", law, "free")
+        elif state.kind == CACHED:
+            yield Difference("a cached page is on the free list", f"page {page}", "cached", "free")
+    for page in sorted(set(range(1, ledger.world.pages + 1)) - ledger.pages.keys() - set(free)):
+        yield Difference("a free page is not on the free list", f"page {page}", "free", "not free")
+
+
+def _of_table(ledger: Ledger, table: Mapping[ReqId, Sequence[Slot]]) -> Iterator[Difference]:
+    size = ledger.world.page_size
+    for req, pages in ledger.tables.items():
+        allocated, slots = ledger.records[req].allocated_len, list(table.get(req, ()))
+        law = [slot_of(pages[position // size], position, size) for position in range(allocated)]
+        for position, slot in enumerate(law):
+            shown = slots[position] if position < len(slots) else None
+            if shown == slot:
+                continue
+            offset_wrong = shown is not None and shown % size != position % size
+            kind = "a column lies at the wrong offset" if offset_wrong else "a column lists another page"
+            where = "nothing" if shown is None else f"slot {shown}, page {page_of(shown, size)}"
+            yield Difference(
+                kind, req, f"slot {slot}, page {page_of(slot, size)} at {position}", f"{where} at {position}"
+            )
+            break
+
+
+def _of_cache(ledger: Ledger, cached: Mapping[PageId, CachedView]) -> Iterator[Difference]:
+    key_of: dict[Hashable, Tag] = {}
+    shown_of: dict[Tag, Hashable] = {}
+    for page in sorted(cached.keys() | {page for entry in ledger.index.values() for page in entry.pages}):
+        state, shown = ledger.page(page), cached.get(page)
+        name = f"page {page}"
+        if shown is None:
+            yield Difference("a cached page is not in the cache", name, "cached", "not cached")
+        elif state.kind == PRIVATE:
+            law = f"private to {ledger.holder_of(state.owner)}"
+            yield Difference("a private page is in the cache", name, law, "cached")
+        elif state.kind == FREE:
+            yield Difference("a free page is in the cache", name, "free", "cached")
+        else:
+            other = key_of.setdefault(shown.key, state.owner)
+            if other != state.owner:
+                apart = ledger.index[other].root != ledger.index[state.owner].root
+                kind = "two namespaces have one key" if apart else "two prefixes have one key"
+                yield Difference(kind, name, "a prefix of its own", "under the key of another prefix")
+            elif shown_of.setdefault(state.owner, shown.key) != shown.key:
+                yield Difference("one prefix has two keys", name, "the key of its prefix", "another key")
+            if shown.locks != state.locks:
+                law, said = f"{state.locks} locks", f"{shown.locks} locks"
+                yield Difference("the page has other locks", name, law, said)
+
+
+def _of_totals(ledger: Ledger, totals: Totals) -> Iterator[Difference]:
+    private = sum(page.kind == PRIVATE for page in ledger.pages.values())
+    evictable = len(ledger.evictable())
+    law = Totals(ledger.free_pages(), evictable, len(ledger.pages) - private - evictable, private)
+    if totals != law:
+        ours, said = (", ".join(f"{word} {value}" for word, value in each._asdict().items()) for each in (law, totals))
+        yield Difference("the totals differ", "the pool", ours, said)

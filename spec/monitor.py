@@ -1,0 +1,219 @@
+"""The only judge: takes actions, answers and views as they come, and says which rule breaks at which step.
+
+Here slots become pages, once, and geometry is judged (TAB-1), for answers of every kind. The ledger is written
+in place: judging comes first and to the end, so a broken answer has written nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from kvledger.spec.action import apply, file_of, name_of
+from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Extend, Finish, Retract, decode, extend
+from kvledger.spec.actions.giving import Publisher, holding
+from kvledger.spec.actions.taking import Member
+from kvledger.spec.answer import Granted, Refused, Reply
+from kvledger.spec.backend import View
+from kvledger.spec.compare import RULE_OF, differences
+from kvledger.spec.invariants import check_touched, check_whole
+from kvledger.spec.ledger import Ledger
+from kvledger.spec.page import page_of
+from kvledger.spec.reply import Said, check_view, counted, tidy
+from kvledger.spec.rules import Broken, need
+from kvledger.spec.situations import armed
+from kvledger.spec.world import PageId, ReqId, Row, Slot, World, WrongInput
+
+Published: TypeAlias = tuple[tuple[ReqId, tuple[PageId, ...]], ...]
+WHOLE_EVERY = 64  # steps between two looks at the whole ledger; in between only at what was touched
+
+
+class Monitor:
+    """One run under judgement. ledger: what is true so far. armed: rule -> how often it could have been broken."""
+
+    def __init__(self, world: World, *, count_armed: bool = True) -> None:
+        self.world = world
+        self.ledger = Ledger.start(world)
+        self.armed: Counter[str] = Counter()
+        self.steps = 0
+        self._count_armed = count_armed
+        self._refused: Action | None = None  # the last call that was refused for want of room
+        self._released: set[ReqId] = set()  # waiting requests that held KV once: stale state may lurk
+
+    def step(self, act: Action, reply: Reply | Refused) -> Granted | Refused:
+        """Judge one answer and go on from it. Returns it in pages.
+
+        Raises Broken; WrongInput if the answer has a wrong type or shape, or the caller may not call this now.
+        """
+        file = file_of(act)
+        missing = file.requires(self.ledger, act)
+        if missing is not None:
+            raise WrongInput(f"{name_of(act)} {act[0] if act else ''} may not be called here: {missing}")
+        answer = self._in_pages(act, reply)
+        retried = self._refused is not None and type(act) is type(self._refused) and act == self._refused
+        try:
+            file.judge(self.ledger, act, answer)
+        except Broken as broken:
+            if retried and broken.rule in ("PAGE-5", "ROW-4"):
+                raise Broken("LIVE-1", broken.facts) from None
+            raise
+        self._count(act, answer, retried)
+        edit = apply(self.ledger, act, answer, in_place=True)
+        self.steps += 1
+        check_touched(self.ledger, edit.touched)
+        if self.steps % WHOLE_EVERY == 0:
+            check_whole(self.ledger)
+        return answer
+
+    def probe(self, act: Action, reply: Reply | Refused) -> None:
+        """Judge the answer to a call that `requires` forbids: refused, and nothing given up for it (GUARD-1)."""
+        self.steps += 1
+        self.armed["GUARD-1"] += 1
+        need(isinstance(reply, Refused) and not reply.evicted, "GUARD-1", by=name_of(act))
+
+    def compare(self, view: View, act: Action, answer: Granted | Refused | None) -> None:
+        """Hold the backend's own books against the law. answer None: the call was a probe."""
+        check_view(view, self.world.declared.name)
+        for difference in differences(self.ledger, view):
+            rule = RULE_OF[difference.kind]
+            if answer is None:
+                rule = "GUARD-1"
+            elif isinstance(answer, Refused):
+                rule = "ATOM-1"
+            raise Broken(rule, {"by": name_of(act), **difference._asdict()})
+
+    def read(self, req: ReqId, tags: Sequence[int]) -> None:
+        """Hold what a request reads through the backend's table against what was written for it (TAG-1)."""
+        law = self.ledger.requests[req].trail[: self.ledger.records[req].committed_len]
+        if tuple(tags) == law:
+            return
+        need(len(tags) == len(law), "TAG-1", req=req, position=min(len(tags), len(law)), read=len(tags), law=len(law))
+        position = next(at for at, (mine, theirs) in enumerate(zip(law, tags, strict=True)) if mine != theirs)
+        page = self.ledger.tables[req][position // self.world.page_size]
+        need(False, "TAG-1", req=req, position=position, page=page)
+
+    def finish(self) -> None:
+        """At the end of a run: every law, everywhere."""
+        check_whole(self.ledger)
+
+    def _count(self, act: Action, answer: Granted | Refused, retried: bool) -> None:
+        starters = [member.req for member in self._members(act) if member.starts]
+        if isinstance(answer, Refused):
+            self._refused = act if answer.short else None
+        elif retried:
+            self.armed["LIVE-1"] += 1
+        if isinstance(answer, Granted):
+            for req in starters:
+                if req in self._released:
+                    self.armed.update(("REC-1", "REC-3"))
+                    self._released.discard(req)
+            if isinstance(act, Retract):
+                self._released.add(act.req)
+            elif isinstance(act, Abort | Finish):
+                self._released.discard(act.req)
+        if self._count_armed:
+            self.armed.update(armed(self.ledger, act, answer))
+
+    # ---- slots become pages
+
+    def _members(self, act: Action) -> list[Member]:
+        if isinstance(act, Extend):
+            return extend.members(self.ledger, act)
+        return decode.members(self.ledger, act) if isinstance(act, Decode) else []
+
+    def _in_pages(self, act: Action, reply: Reply | Refused) -> Granted | Refused:
+        where = f"{self.world.declared.name} answered {name_of(act)}"
+        said = tidy(reply, where)
+        if isinstance(said, Refused):
+            return said
+        members = self._members(act)
+        starters = [member for member in members if member.starts]
+        rows = self._rows(starters, said.rows)
+        need(len(rows) == len(starters), "REC-1", starting=len(starters), rows=len(rows))
+        counted(said.matched, len(starters), where, "matched prefixes, one for each request that starts")
+        twice = next((page for page, times in Counter(said.evicted).items() if times > 1), None)
+        need(twice is None, "EVICT-4", page=twice, twice=True)
+        evicted = frozenset(said.evicted)
+        matched = tuple(self._whole(member.req, each, 0) for member, each in zip(starters, said.matched, strict=True))
+        if isinstance(act, Checkpoint):
+            return Granted(published=self._repointed(act, said, where), evicted=evicted, freed=said.freed)
+        counted(said.slots, len(members), where, "lists of slots, one for each member")
+        prefixes, pages, publishers = iter(matched), [], []
+        for member, slots in zip(members, said.slots, strict=True):
+            table = next(prefixes) if member.starts else self.ledger.tables[member.req]
+            new = self._new_pages(member, table, slots)
+            protected = member.prefix if member.starts else self.ledger.records[member.req].protected_len
+            publishers.append(Publisher(member.req, protected, member.upto, table + new))
+            pages.append(new)
+        if isinstance(act, Finish | Abort) and self.ledger.holds_row(act.req):
+            publishers.append(holding(self.ledger, act.req, self.ledger.records[act.req].committed_len))
+        return Granted(rows, matched, tuple(pages), self._staying(publishers, said), evicted, said.freed)
+
+    def _rows(self, starters: list[Member], rows: tuple[Row, ...]) -> tuple[Row, ...]:
+        """The rows that were handed out; numbers of our own for a backend that has none."""
+        if self.world.has("ROWS"):
+            return rows
+        held = {record.row for record in self.ledger.records.values()}
+        free = (row for row in range(1, len(held) + len(starters) + 1) if row not in held)
+        return tuple(row for row, _ in zip(free, starters, strict=False))
+
+    def _new_pages(self, member: Member, table: tuple[PageId, ...], slots: tuple[Slot, ...]) -> tuple[PageId, ...]:
+        """TAB-1 for new positions: the rest of the last page first, then whole pages from their first slot on."""
+        size, wanted = self.world.page_size, member.upto - member.prefix
+        need(len(slots) == wanted, "PAGE-4", req=member.req, positions=wanted, slots=len(slots))
+        within = min(-member.prefix % size, wanted)
+        if within:
+            first = table[-1] * size + member.prefix % size
+            need(slots[:within] == tuple(range(first, first + within)), "TAB-1", req=member.req,
+                 position=member.prefix, law=first, slot=slots[0])  # fmt: skip
+        return self._whole(member.req, slots[within:], member.prefix + within)
+
+    def _whole(self, req: ReqId, slots: tuple[Slot, ...], position: int) -> tuple[PageId, ...]:
+        """TAB-1 for slots from a page's first on: each page's slots follow one another."""
+        size = self.world.page_size
+        if size == 1:
+            return slots
+        pages = []
+        for at in range(0, len(slots), size):
+            part = slots[at : at + size]
+            first = page_of(part[0], size) * size
+            lawful = part == tuple(range(first, first + len(part)))
+            need(lawful, "TAB-1", req=req, position=position + at, law=first, slot=part[0])
+            pages.append(first // size)
+        return tuple(pages)
+
+    def _repointed(self, act: Checkpoint, said: Said, where: str) -> Published:
+        """What a checkpoint published: the pages that the row lists for [protected, k) from now on."""
+        protected = self.ledger.records[act.req].protected_len
+        k = said.published.get(act.req, protected)
+        need(k >= protected and k % self.world.page_size == 0, "CACHE-3", req=act.req, upto=k, committed=act.upto)
+        slots = said.slots[0] if said.slots else ()
+        counted(said.slots or [()], 1, where, "lists of slots, the row's from protected to k")
+        if len(slots) != k - protected:
+            raise WrongInput(f"{where} with {len(slots)} slots for [{protected}, {k}): expected {k - protected}")
+        others = tuple((req, (0,)) for req in said.published if req != act.req)
+        return others + (((act.req, self._whole(act.req, slots, protected)),) if slots else ())
+
+    def _staying(self, publishers: list[Publisher], said: Said) -> Published:
+        """What stands under the keys, where an answer says only how far: own pages, or the one that was there."""
+        size, index = self.world.page_size, self.ledger.index
+        who = {publisher.req: publisher for publisher in publishers}
+        gone = said.freed.pages if said.freed else ()
+        stays: list[tuple[ReqId, tuple[PageId, ...]]] = []
+        for req, k in said.published.items():
+            if req not in who:
+                stays.append((req, (0,)))
+                continue
+            _, protected, upto, table = who[req]
+            need(k >= protected and k % size == 0, "CACHE-3", req=req, upto=k, committed=upto)
+            first, most = protected // size, self.ledger.publishable(upto)
+            pages = list(table[first : k // size])
+            for ordinal in range(first, min(first + len(pages), most)):
+                key = self.ledger.key(self.ledger.requests[req], ordinal)
+                there = index[key].pages.difference(said.evicted) if key in index else frozenset()
+                if there and (not self.world.has("DUPLICATES") or pages[ordinal - first] in gone):
+                    pages[ordinal - first] = min(there)
+            if k > protected:
+                stays.append((req, (*pages, *[0] * (k // size - first - len(pages)))))
+        return tuple(stays)
