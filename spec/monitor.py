@@ -22,6 +22,7 @@ from kvledger.spec.ledger import Ledger
 from kvledger.spec.page import page_of
 from kvledger.spec.reply import Said, check_view, counted, tidy
 from kvledger.spec.rules import Broken, need
+from kvledger.spec.should import left_undone
 from kvledger.spec.situations import armed
 from kvledger.spec.world import PageId, ReqId, Row, Slot, World, WrongInput
 
@@ -30,12 +31,14 @@ WHOLE_EVERY = 64  # steps between two looks at the whole ledger; in between only
 
 
 class Monitor:
-    """One run under judgement. ledger: what is true so far. armed: rule -> how often it could have been broken."""
+    """One run under judgement. ledger: what is true so far. armed: rule -> how often it could have been broken.
+    undone: SHOULD rule -> how often it was not kept."""
 
     def __init__(self, world: World, *, count_armed: bool = True) -> None:
         self.world = world
         self.ledger = Ledger.start(world)
         self.armed: Counter[str] = Counter()
+        self.undone: Counter[str] = Counter()
         self.steps = 0
         self._count_armed = count_armed
         self._refused: Action | None = None  # the last call that was refused for want of room
@@ -114,6 +117,7 @@ class Monitor:
                 self._released.discard(act.req)
         if self._count_armed:
             self.armed.update(armed(self.ledger, act, answer))
+            self.undone.update(left_undone(self.ledger, act, answer))
 
     # ---- slots become pages
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from kvledger.spec.world import Declaration, WrongInput
 
-ANSWER, VIEW, CONTENT, DRAIN, PROBE = "ANSWER", "VIEW", "CONTENT", "DRAIN", "PROBE"
+# What can show a rule broken. FREED: an answer that says what it freed. PROBE: a forbidden call's answer.
+EVIDENCE = ("ANSWER", "FREED", "VIEW", "CONTENT", "DRAIN", "PROBE")
 
 
 class Rule(NamedTuple):
@@ -104,7 +105,7 @@ def _rules() -> dict[str, Rule]:
     rule("PAGE-5 refused-with-cause", "ANSWER DRAIN",
          "pages are refused only when demand exceeds free and evictable ones, matched and headroom pages aside",
          "alloc_for_extend evicts before it gives up; vLLM's watermark is the declared headroom")
-    rule("PAGE-6 freed-exactly", "ANSWER",
+    rule("PAGE-6 freed-exactly", "FREED",
          "what an answer says it freed is what the law frees, as often",
          "release_kv_cache; free() of a page twice goes unnoticed in SGLang's allocator")
     rule("CACHE-1 longest-match", "ANSWER",

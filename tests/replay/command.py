@@ -5,25 +5,31 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import sys
+import textwrap
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kvledger.spec.actions import Action
 from kvledger.spec.answer import Granted, Refused
+from kvledger.spec.backend import Make
 from kvledger.spec.page import pages_for
 from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.again import replay_trace
 from kvledger.tests.kit.calibration import calibrate
+from kvledger.tests.kit.check import save
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, Lockstep
-from kvledger.tests.kit.verdict import Verdict, verdicts
+from kvledger.tests.kit.search import Outcome
+from kvledger.tests.kit.shrink import Shrunk
+from kvledger.tests.kit.verdict import NOT_DECLARED, UNREACHED, UNSEEN, Verdict, counted, verdicts
 from kvledger.tests.replay.driver import Summary, drive
 from kvledger.tests.replay.knobs import Knobs, positions
 from kvledger.tests.replay.mooncake import TraceRequest, read
+from kvledger.tests.replay.narrow import narrow
 from kvledger.tests.replay.synthetic import write
-from kvledger.tests.report.terminal import show
+from kvledger.tests.report.terminal import Screen, show
 from tqdm import tqdm
 
 HELP = """examples:
@@ -56,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         shown = sentence if default is None else f"{sentence}; default: {default}"
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=shown)
     parser.add_argument("--view", action="store_true", help="compare the backend's own books and content at every step")
-    parser.add_argument("--json", metavar="FILE", help="write the figures and verdicts to FILE too")
+    parser.add_argument("--json", metavar="FILE", help="write figures and verdicts there as well; - for standard output")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("--synthetic", action="store_true", help="write a made-up trace to the file; replay nothing")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the made-up trace; default: 0")
@@ -70,10 +76,29 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.file.endswith(".json"):
         return replay_trace(args.file, args.backend)
+    if args.json not in (None, "-") and not Path(args.json).resolve().parent.is_dir():
+        raise WrongInput(f"--json {args.json}: the folder does not exist")
     requests = read(args.file, args.requests, args.block_tokens)
-    lockstep = Lockstep(load_backend(args.backend), _world(args, requests), view=args.view, content=args.view)
-    calibration = calibrate()
-    start, peak_pages = time.process_time(), 0
+    make, world = load_backend(args.backend), _world(args, requests)
+    lockstep = Lockstep(make, world, view=args.view, content=args.view, name=args.backend)
+    report: dict[str, object] = {"backend": args.backend, "name": lockstep.world.declared.name}
+    try:
+        text = _conforms(args, requests, lockstep, report)
+    except Finding as finding:
+        text = _broken(args, make, lockstep, finding, report)
+    if args.json != "-":
+        print(text)
+    if args.json is not None:
+        _save(args.json, json.dumps(report, indent=2))
+    return 1 if "finding" in report else 0
+
+
+def _conforms(
+    args: argparse.Namespace, requests: Sequence[TraceRequest], lockstep: Lockstep, report: dict[str, object]
+) -> str:
+    """The whole run, and what it came to. Raises Finding."""
+    calibration, start, peak_pages = calibrate(), time.process_time(), 0
+    knobs = Knobs(lockstep.world, args.running, args.chunk)
 
     def step(action: Action) -> Granted | Refused:
         nonlocal peak_pages
@@ -81,35 +106,45 @@ def run(args: argparse.Namespace) -> int:
         peak_pages = max(peak_pages, len(lockstep.ledger.pages))
         return answer
 
-    def coming_match(req: str) -> int:
-        return lockstep.ledger.longest_match(req) * lockstep.world.page_size
+    with tqdm(
+        total=len(requests), unit=" requests", leave=False, disable=args.quiet or not sys.stderr.isatty()
+    ) as bar:
+        summary = drive(requests, step, lockstep.ledger.prefix, knobs, bar.update)
+    seconds = time.process_time() - start
+    lockstep.drain()
+    found = verdicts(lockstep.world, lockstep.monitor.armed, seen=lockstep.evidence)
+    figures, rate = _figures(summary, peak_pages), summary.request_actions / seconds
+    report |= {"exit": 0, "figures": figures, "cpu_seconds": seconds, "calibration_seconds": calibration}
+    report["rules"] = {
+        verdict.rule.id: {"name": verdict.rule.name, "verdict": verdict.word, "armed": verdict.armed}
+        for verdict in found
+    }
+    speed = f"{rate:,.0f} request actions per CPU second; calibration loop {calibration * 1e3:,.0f} ms"
+    return "\n".join([*_header(args, lockstep.world), "", *_table(figures), "", *_verdicts(found), "", speed])
 
-    try:
-        with tqdm(total=len(requests), unit=" requests", leave=False, disable=True if args.quiet else None) as bar:
-            summary = drive(requests, step, coming_match, Knobs(lockstep.world, args.running, args.chunk), bar.update)
-        seconds = time.process_time() - start
-        lockstep.drain()
-    except Finding as finding:
-        print(show(finding, lockstep, _command_line(args)))
-        _save(args.json, {"exit": 1, "rule": finding.rule, "step": finding.step})
-        return 1
-    found = verdicts(lockstep.world, lockstep.monitor.armed, seen=args.view)
-    figures = _figures(summary, peak_pages)
-    print(_text(args, lockstep.world, figures, found))
-    print(
-        f"\n{summary.request_actions / seconds:,.0f} actions per CPU second; calibration loop {calibration * 1e3:.0f} ms"
+
+def _broken(
+    args: argparse.Namespace, make: Make, lockstep: Lockstep, finding: Finding, report: dict[str, object]
+) -> str:
+    """The failure screen, of as few calls as still break the rule."""
+    since = lockstep.draining_since
+    drained, calls = since is not None, lockstep.steps[:since]
+    small = narrow(make, lockstep.world, calls, finding, grade=lockstep.grade, name=args.backend, drain=drained)
+    small = small or Shrunk(finding, lockstep.steps, lockstep, 0)
+    trace = save(small, Outcome(lockstep.world, seed=0, drained=drained), args.backend)
+    screen = Screen(
+        world=lockstep.world,
+        steps=small.steps,
+        finding=small.finding,
+        command=_command_line(args),
+        target=args.backend,
+        trace=trace,
+        found_after=len(calls),
+        drained=drained,
     )
-    _save(
-        args.json,
-        {
-            "exit": 0,
-            "figures": figures,
-            "rules": {verdict.rule: {"word": verdict.word, "armed": verdict.armed} for verdict in found},
-            "cpu_seconds": seconds,
-            "calibration_seconds": calibration,
-        },
-    )
-    return 0
+    text = show(screen)
+    report |= {"exit": 1, "finding": {"rule": finding.rule, "trace": trace, "screen": text}}
+    return text
 
 
 def _world(args: argparse.Namespace, requests: Sequence[TraceRequest]) -> World:
@@ -140,20 +175,25 @@ def _figures(summary: Summary, peak_pages: int) -> dict[str, int]:
     }
 
 
-def _text(args: argparse.Namespace, world: World, figures: Mapping[str, int], found: Sequence[Verdict]) -> str:
-    words: dict[str, list[str]] = defaultdict(list)
-    for verdict in found:
-        words[verdict.word].append(verdict.rule)
-    lines = [
+def _header(args: argparse.Namespace, world: World) -> list[str]:
+    return [
         f"{Path(args.file).name} on {world.declared.name} {world.declared.version}".rstrip(),
-        f"{world.rows:,} rows of {world.context_len:,} columns, {world.pages:,} pages of {world.page_size:,} slots",
-        "",
-        *(f"  {name:<26}{value:>12,}" for name, value in figures.items()),
-        "",
-        f"{len(words.pop('HOLDS', []))} rules HOLD",
-        *(f"  {word:<14}{' '.join(rules)}" for word, rules in sorted(words.items())),
+        f"{world.rows:,} rows of {world.context_len:,}, {world.pages:,} pages of {world.page_size:,}",
     ]
-    return "\n".join(lines)
+
+
+def _table(figures: Mapping[str, int]) -> list[str]:
+    return [f"  {name:<28}{value:>12,}" for name, value in figures.items()]
+
+
+def _verdicts(found: list[Verdict]) -> list[str]:
+    """How many rules have which word; by name those that nothing can be said of."""
+    lines = [f"{len(found)} rules: {counted(found)}"]
+    for word in (UNREACHED, UNSEEN, NOT_DECLARED):
+        titles = ", ".join(verdict.rule.title for verdict in found if verdict.word == word)
+        if titles:
+            lines.append(textwrap.fill(titles, 100, initial_indent=f"  {word:<14}", subsequent_indent=" " * 16))
+    return lines
 
 
 def _command_line(args: argparse.Namespace) -> str:
@@ -165,10 +205,11 @@ def _command_line(args: argparse.Namespace) -> str:
     return shlex.join(words + ["--view"] * args.view)
 
 
-def _save(path: str | None, found: Mapping[str, object]) -> None:
-    if path is None:
+def _save(path: str, text: str) -> None:
+    if path == "-":
+        print(text)
         return
     try:
-        Path(path).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        Path(path).write_text(text + "\n", encoding="utf-8")
     except OSError as error:
-        raise WrongInput(f"{path}: {error.strerror}, expected a name that can be written") from None
+        raise WrongInput(f"--json {path}: {error.strerror}, expected a name that can be written") from None

@@ -1,0 +1,259 @@
+"""Facts become words here, and nowhere else: actions, answers, and what a broken rule's facts say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
+from kvledger.spec.answer import Freed, Refused, Reply
+from kvledger.spec.ledger import Ledger
+from kvledger.spec.page import CACHED, FREE
+
+Facts: TypeAlias = Mapping[str, Any]
+
+
+def action_in_words(act: Action) -> str:
+    """One action, as short as a table column."""
+    match act:
+        case Submit(req, tokens, namespace, limit, publish):
+            extras = f", namespace {namespace!r}" if namespace else ""
+            extras += f", match <= {limit}" if limit is not None else ""
+            extras += "" if publish else ", private"
+            return f"submit {req} {len(tokens)} {'token' if len(tokens) == 1 else 'tokens'}{extras}"
+        case Extend(batch):
+            return "extend " + (", ".join(f"{req} to {upto}" for req, upto, _ in batch) or "nobody")
+        case Decode(batch):
+            return "decode " + (", ".join(req for req, _ in batch) or "nobody")
+        case Checkpoint(req, upto):
+            return f"checkpoint {req} to {upto}"
+        case Finish(req, keep, publish):
+            return f"finish {req}, keep {keep}{'' if publish else ', publish nothing'}"
+        case Retract(req) | Abort(req):
+            return f"{type(act).__name__.lower()} {req}"
+        case Evict(n):
+            return f"evict {n}"
+        case Flush():
+            return "flush"
+
+
+def answer_in_words(reply: Reply | Refused) -> str:
+    """One answer, as short as a table column."""
+    if isinstance(reply, Refused):
+        return f"refused: no {reply.short}" if reply.short else "refused"
+    if not isinstance(reply, Reply):
+        return repr(reply)
+    words = []
+    if reply.rows:
+        words.append(f"{'row' if len(reply.rows) == 1 else 'rows'} {listing(reply.rows)}")
+    if any(reply.matched):
+        words.append(f"hit {listing([len(slots) for slots in reply.matched])}")
+    if any(reply.slots):
+        words.append("slots " + " / ".join(listing(slots) for slots in reply.slots if slots))
+    if reply.published:
+        words.append("published " + listing(list(reply.published.values())))
+    if reply.evicted:
+        words.append("evicted " + listing(sorted(reply.evicted)))
+    if isinstance(reply.freed, Freed) and reply.freed.pages:
+        words.append("freed " + listing(reply.freed.pages))
+    return ", ".join(words) or "ok"
+
+
+def listing(numbers: Any) -> str:
+    """Whole numbers, runs written as first..last."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return " ".join(f"{run[0]}..{run[-1]}" if len(run) > 2 else " ".join(map(str, run)) for run in runs) or "none"
+
+
+def page_in_words(ledger: Ledger, page: int) -> str:
+    """Who owns a page, as short as a table column."""
+    state = ledger.page(page)
+    if state.kind == FREE:
+        return "free"
+    if state.kind != CACHED:
+        return str(ledger.holder_of(state.owner))
+    readers = sorted(holder for holder, pages in ledger.locks.items() if page in pages)
+    return f"cached, {'+'.join(readers)}" if readers else "cached"
+
+
+def row_in_words(ledger: Ledger, row: int) -> str:
+    """Who holds a row, as short as a table column."""
+    return ledger.holder_of(row) or "free"
+
+
+def because(rule: str, facts: Facts, ledger: Ledger) -> str:
+    """What the facts of a broken rule say, in a sentence or two. ledger: as it was before the guilty step,
+    or, where a view was compared, as the law has it after."""
+    if "kind" in facts:
+        return _difference(facts)
+    return _SENTENCES[rule](facts, ledger)
+
+
+def _difference(facts: Facts) -> str:
+    subject, kind = str(facts["subject"]), str(facts["kind"])
+    after = f"After {facts['by']}"
+    if kind.startswith(("holds", "is on", "has")):
+        return f"{after}, request {subject} {kind}. The law says: {facts['law']}. The backend says: {facts['backend']}."
+    return f"{after}, {subject}: {kind}. The law says: {facts['law']}. The backend says: {facts['backend']}."
+
+
+def _owner(ledger: Ledger, page: int) -> str:
+    if not 1 <= page <= ledger.world.pages:
+        return "no page of the pool"
+    words = page_in_words(ledger, page)
+    return {"free": "free", "cached": "cached"}.get(words, words if words.startswith("cached") else f"held by {words}")
+
+
+def _row_refused(facts: Facts, _: Ledger) -> str:
+    return f"Rows were refused: {facts['starting']} asked for, {facts['free']} free."
+
+
+def _page_refused(facts: Facts, _: Ledger) -> str:
+    if facts.get("short") is None:
+        return f"The call was refused without a cause: it needs {facts['demand']} pages, {facts['obtainable']} can be had."
+    return f"{facts['short']} were refused: {facts['demand']} pages are needed, {facts['obtainable']} can be had."
+
+
+def _page_one(facts: Facts, ledger: Ledger) -> str:
+    if facts["twice"]:
+        return f"Page {facts['page']} was handed out twice in one answer, the second time to {facts['req']}."
+    return f"Page {facts['page']} was handed to {facts['req']}, but it is {_owner(ledger, facts['page'])}."
+
+
+def _freed(facts: Facts, _: Ledger) -> str:
+    said, law = facts["freed"], facts["law"]
+    more = [page for page in set(said.pages) if said.pages.count(page) > law.pages.count(page)]
+    less = [page for page in set(law.pages) if law.pages.count(page) > said.pages.count(page)]
+    tail = ""
+    if more:
+        tail += f" Page {listing(more)} was given back too often."
+    if less:
+        tail += f" Page {listing(less)} was not given back."
+    return (
+        f"The answer says it freed pages {listing(said.pages)} and rows {listing(said.rows)}; "
+        f"the law frees pages {listing(law.pages)} and rows {listing(law.rows)}.{tail}"
+    )
+
+
+def _match_cap(facts: Facts, _: Ledger) -> str:
+    return f"{facts['req']} matched {facts['matched']} tokens; at most {facts['most']} may come from the cache."
+
+
+def _longest(facts: Facts, _: Ledger) -> str:
+    return f"{facts['req']} matched {facts['matched']} tokens; {facts['longest']} are to be had."
+
+
+def _matched(facts: Facts, ledger: Ledger) -> str:
+    return (
+        f"{facts['req']} matched page {facts['page']} as page {facts['ordinal']} of its prefix, "
+        f"but that page is {_owner(ledger, facts['page'])} and does not hold this prefix."
+    )
+
+
+def _namespace(facts: Facts, _: Ledger) -> str:
+    return f"{facts['req']} matched page {facts['page']}, which another namespace published."
+
+
+def _published(facts: Facts, _: Ledger) -> str:
+    if facts.get("barred"):
+        return f"{facts['req']} was published by {facts['by']}, which may not publish it."
+    return (
+        f"{facts['req']} is published up to {facts['upto']}, but only [0, {facts['committed']}) has KV to publish, "
+        "and only in whole pages."
+    )
+
+
+def _duplicate(facts: Facts, _: Ledger) -> str:
+    cached = listing(facts["cached"])
+    if facts["own"] == facts["row_lists"]:
+        return (
+            f"{facts['req']} publishes page {facts['own']}, whose prefix is cached already in page {cached}: page "
+            f"{facts['own']} should be freed and the row should list {cached}, but it still lists {facts['own']}."
+        )
+    return f"After publishing, {facts['req']}'s row lists page {facts['row_lists']}; its prefix is cached in {cached}."
+
+
+def _locked(facts: Facts, ledger: Ledger) -> str:
+    if facts["page"] is None:
+        return f"The cache was flushed while {', '.join(facts['holders'])} held KV."
+    readers = [holder for holder, pages in ledger.locks.items() if facts["page"] in pages]
+    who = ", ".join(readers) or "a request that this very call has matched it for"
+    return f"Page {facts['page']} was evicted while it is read by {who}."
+
+
+def _leaves(facts: Facts, _: Ledger) -> str:
+    return f"Page {facts['page']} was evicted, but a page that continues its prefix stays cached."
+
+
+def _enough(facts: Facts, _: Ledger) -> str:
+    asked = "all" if facts["asked"] is None else facts["asked"]
+    return f"Asked to evict {asked}; {facts['least']} could go, {facts['evicted']} went."
+
+
+def _not_cached(facts: Facts, ledger: Ledger) -> str:
+    if facts.get("twice"):
+        return f"Page {facts['page']} is named twice among the evicted."
+    return f"Page {facts['page']} is named among the evicted, but it is {_owner(ledger, facts['page'])}."
+
+
+def _row_one(facts: Facts, _: Ledger) -> str:
+    held = f"held by {facts['held_by']}" if facts["held_by"] else "no free row"
+    return f"Row {facts['row']} was handed to {facts['req']}, but it is {held}."
+
+
+def _reused(facts: Facts, _: Ledger) -> str:
+    return (
+        f"{facts['starting']} request starts without KV and needs a row; {facts['rows']} were taken. "
+        "A record that was released must not pass for one that holds a row."
+    )
+
+
+def _geometry(facts: Facts, _: Ledger) -> str:
+    return f"Position {facts['position']} of {facts['req']} should be slot {facts['law']}; the answer says {facts['slot']}."
+
+
+def _demand(facts: Facts, _: Ledger) -> str:
+    if "slots" in facts:
+        return f"{facts['req']} has {facts['positions']} new positions; the answer gives {facts['slots']} slots."
+    return f"{facts['req']} needs {facts['demand']} new pages; the answer gives {facts['got']}."
+
+
+def _content(facts: Facts, _: Ledger) -> str:
+    if "page" in facts:
+        return f"{facts['req']} reads, at position {facts['position']} (page {facts['page']}), KV of something else."
+    return f"{facts['req']} has {facts['law']} positions with KV; {facts['read']} were read."
+
+
+_SENTENCES: dict[str, Callable[[Facts, Ledger], str]] = {
+    "ROW-1": _row_one,
+    "ROW-2": lambda facts, _: f"Row 0 was handed to {facts['req']}.",
+    "ROW-4": _row_refused,
+    "REC-1": _reused,
+    "TAB-1": _geometry,
+    "TAG-1": _content,
+    "PAGE-1": _page_one,
+    "PAGE-2": _page_refused,
+    "PAGE-3": lambda facts, _: f"Page 0 was handed to {facts['req']}.",
+    "PAGE-4": _demand,
+    "PAGE-5": _page_refused,
+    "PAGE-6": _freed,
+    "CACHE-1": _longest,
+    "CACHE-2": _match_cap,
+    "CACHE-3": _published,
+    "CACHE-4": _matched,
+    "CACHE-5": _duplicate,
+    "NS-1": _namespace,
+    "LOCK-2": _locked,
+    "EVICT-1": _leaves,
+    "EVICT-2": _enough,
+    "EVICT-4": _not_cached,
+    "LIVE-1": lambda facts, ledger: (_row_refused if "starting" in facts else _page_refused)(facts, ledger),
+    "GUARD-1": lambda facts, _: f"{facts['by']} is forbidden here, but it was not refused, or gave something up.",
+    "RAISES": lambda facts, _: f"The backend raised {facts['error']}.",
+    "HANGS": lambda facts, _: f"The backend did not answer within {facts['limit_s']} s.",
+}

@@ -1,0 +1,259 @@
+"""Values in ITF, the JSON of Apalache's and Quint's traces (ADR-015): each kind of value, written and read.
+
+    whole number {"#bigint": "5"}      tuple {"#tup": [...]}      set {"#set": [...]}      map {"#map": [[k, v], ...]}
+    record {"field": ...}              variant {"tag": "Name", "value": {...}}            text and truth as in JSON
+
+None is the variant Nothing; a tag None could not become a type in Python. Numbers may be read as plain JSON, and
+tuples as plain lists. A record is written without the fields that have their default, and read without the fields
+that nobody knows. What cannot be written or read is a WrongInput that begins with `where`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import MISSING, fields, is_dataclass
+from operator import index
+from reprlib import repr as short_repr
+from typing import Any, NamedTuple, TypeAlias
+
+from kvledger.spec.world import WrongInput
+
+Json: TypeAlias = object
+NOTHING: Json = {"tag": "Nothing", "value": {}}
+DIGITS = 600  # of the longest number; Python itself may refuse to read longer ones
+
+
+class Kind(NamedTuple):
+    """One kind of value. put: value, where -> JSON. take: JSON, where -> value."""
+
+    put: Callable[[Any, str], Json]
+    take: Callable[[Json, str], Any]
+
+
+def wrong(where: str, value: object, expected: str) -> WrongInput:
+    """The complaint: where, what stands there, what was expected. One line."""
+    return WrongInput(f"{where} = {' '.join(short_repr(value).split())}, expected {expected}")
+
+
+def as_object(json: Json, where: str) -> dict[str, Json]:
+    """A JSON object."""
+    if not isinstance(json, dict):
+        raise wrong(where, json, "an object")
+    return json
+
+
+# ---- one value
+
+
+def _put_number(value: Any, where: str) -> Json:
+    try:
+        number = int(index(value))
+    except TypeError:
+        raise wrong(where, value, "a whole number") from None
+    if abs(number) >= 10**DIGITS:
+        raise WrongInput(f"{where} is a number of more than {DIGITS} digits, expected a shorter one")
+    return {"#bigint": str(number)}
+
+
+def _take_number(json: Json, where: str) -> int:
+    match json:
+        case bool():
+            pass
+        case int():
+            return json
+        case {"#bigint": str(digits)} if re.fullmatch(f"-?[0-9]{{1,{DIGITS}}}", digits):
+            return int(digits)
+    raise wrong(where, json, "a whole number")
+
+
+def _exactly(kind: type, expected: str) -> Kind:
+    def same(value: Any, where: str) -> Any:
+        if type(value) is not kind:
+            raise wrong(where, value, expected)
+        return value
+
+    return Kind(same, same)
+
+
+def _put_token(value: Any, where: str) -> Json:
+    if value is None:
+        return NOTHING
+    if type(value) is tuple:
+        return {"#tup": [_put_token(each, where) for each in value]}
+    if type(value) is int:
+        return _put_number(value, where)
+    if type(value) in (str, bool):
+        return value
+    raise wrong(where, value, "text, a whole number, a truth value, None or a tuple of them")
+
+
+def _take_token(json: Json, where: str) -> Hashable:
+    match json:
+        case str() | bool():
+            return json
+        case int() | {"#bigint": _}:
+            return _take_number(json, where)
+        case {"#tup": list(items)}:
+            return tuple([_take_token(each, where) for each in items])
+    if json == NOTHING:
+        return None
+    raise wrong(where, json, "text, a whole number, a truth value, Nothing or a tuple of them")
+
+
+NUMBER = Kind(_put_number, _take_number)
+TEXT = _exactly(str, "text")
+TRUTH = _exactly(bool, "true or false")
+TOKEN = Kind(_put_token, _take_token)  # tokens and namespaces: identity is the whole value, its type included
+
+
+def one_of(*words: str) -> Kind:
+    """One of these words."""
+
+    def same(value: Any, where: str) -> Any:
+        if type(value) is not str or value not in words:
+            raise wrong(where, value, f"one of {', '.join(words)}")
+        return value
+
+    return Kind(same, same)
+
+
+def optional(kind: Kind) -> Kind:
+    """A value of this kind, or None."""
+    return Kind(
+        lambda value, where: NOTHING if value is None else kind.put(value, where),
+        lambda json, where: None if json == NOTHING else kind.take(json, where),
+    )
+
+
+# ---- many values
+
+
+def _listed(values: Iterable[Any], where: str) -> list[Any]:
+    try:
+        return list(values)
+    except TypeError:
+        raise wrong(where, values, "a list") from None
+
+
+def _items(json: Json, where: str) -> list[Json]:
+    match json:
+        case list(items) | {"#tup": list(items)} | {"#set": list(items)}:
+            return items
+    raise wrong(where, json, "a tuple")
+
+
+def tuple_of(kind: Kind) -> Kind:
+    """Any number of values of one kind, in order."""
+    return Kind(
+        lambda values, where: {"#tup": [kind.put(each, where) for each in _listed(values, where)]},
+        lambda json, where: tuple([kind.take(each, where) for each in _items(json, where)]),
+    )
+
+
+def tuple_with(*kinds: Kind) -> Kind:
+    """As many values as kinds, each of its kind."""
+
+    def take(json: Json, where: str) -> tuple[Any, ...]:
+        items = _items(json, where)
+        if len(items) != len(kinds):
+            raise wrong(where, items, f"a tuple of {len(kinds)}")
+        return tuple([kind.take(each, where) for kind, each in zip(kinds, items, strict=True)])
+
+    return Kind(
+        lambda values, where: {"#tup": [kind.put(each, where) for kind, each in zip(kinds, values, strict=True)]},
+        take,
+    )
+
+
+def set_of(kind: Kind) -> Kind:
+    """A set; where a value stands twice, which a set would hide, a tuple."""
+
+    def put(values: Any, where: str) -> Json:
+        listed = _listed(values, where)
+        pairs = sorted(zip(listed, [kind.put(each, where) for each in listed], strict=True), key=lambda pair: pair[0])
+        items = [json for _, json in pairs]
+        return {"#tup" if any(items[at] == items[at - 1] for at in range(1, len(items))) else "#set": items}
+
+    def take(json: Json, where: str) -> frozenset[Any] | tuple[Any, ...]:
+        items = tuple([kind.take(each, where) for each in _items(json, where)])
+        return items if len(set(items)) < len(items) else frozenset(items)
+
+    return Kind(put, take)
+
+
+def map_of(key: Kind, value: Kind) -> Kind:
+    """A mapping."""
+
+    def put(mapping: Any, where: str) -> Json:
+        if not hasattr(mapping, "items"):
+            raise wrong(where, mapping, "a mapping")
+        return {"#map": [[key.put(name, where), value.put(each, f"{where}[{name!r}]")] for name, each in mapping.items()]}
+
+    def take(json: Json, where: str) -> dict[Any, Any]:
+        match json:
+            case {"#map": list(pairs)} if all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+                names = [key.take(pair[0], where) for pair in pairs]
+                found = {name: value.take(pair[1], f"{where}[{name!r}]") for name, pair in zip(names, pairs, strict=True)}
+                if len(found) == len(pairs):
+                    return found
+        raise wrong(where, json, "a map, no key twice")
+
+    return Kind(put, take)
+
+
+# ---- records and variants
+
+
+def record_of(make: Callable[..., Any], /, *, full: bool = False, **kinds: Kind) -> Kind:
+    """A dataclass or named tuple, field by field. full: those that have their default are written too."""
+    defaults = {name: kinds[name].put(value, name) for name, value in _defaults(make).items() if name in kinds}
+
+    def put(value: Any, where: str) -> Json:
+        record = {}
+        for name, kind in kinds.items():
+            if not hasattr(value, name):
+                raise wrong(where, value, f"a {make.__name__}")
+            json = kind.put(getattr(value, name), f"{where}.{name}")
+            if full or name not in defaults or json != defaults[name]:
+                record[name] = json
+        return record
+
+    def take(json: Json, where: str) -> Any:
+        record = as_object(json, where)
+        for name in kinds:
+            if name not in record and name not in defaults:
+                raise WrongInput(f"{where} has no field {name}, expected one")
+        found = {name: kind.take(record[name], f"{where}.{name}") for name, kind in kinds.items() if name in record}
+        try:
+            return make(**found)
+        except WrongInput as error:
+            raise WrongInput(f"{where}: {error}") from None
+
+    return Kind(put, take)
+
+
+def _defaults(make: Any) -> dict[str, Any]:
+    if not is_dataclass(make):
+        return dict(make._field_defaults)
+    found = {each.name: each.default for each in fields(make) if each.default is not MISSING}
+    made = {each.name: each.default_factory() for each in fields(make) if each.default_factory is not MISSING}
+    return found | made
+
+
+def variant_of(**kinds: Kind) -> Kind:
+    """One of several classes, told apart by their names."""
+
+    def put(value: Any, where: str) -> Json:
+        tag = type(value).__name__
+        if tag not in kinds:
+            raise wrong(where, value, f"one of {', '.join(kinds)}")
+        return {"tag": tag, "value": kinds[tag].put(value, where)}
+
+    def take(json: Json, where: str) -> Any:
+        match json:
+            case {"tag": str(tag), "value": value} if tag in kinds:
+                return kinds[tag].take(value, where)
+        raise wrong(where, json, f"a variant, tagged one of {', '.join(kinds)}")
+
+    return Kind(put, take)

@@ -1,0 +1,253 @@
+"""A stored run: a world, and action by action what the backend answered. Written, read, and judged again.
+
+A file is one ITF trace (spec/itf.py), one state a line. State 0 is "init" and carries the world with its
+declaration; each further state is one step:
+
+    "mbt::actionTaken"    the action's name; "mbt::nondetPicks": its fields. The names that quint-connect reads
+    "answer"              Reply or Refused as the backend gave it, in slots, so that geometry is judged again (TAB-1)
+    "probe"    optional   true: a call that the action does not allow, made to see it refused (GUARD-1)
+    "view"     optional   the backend's own books after the step
+    "ledger"   optional   a keyframe: what the law holds true after the step, for people who read the file
+
+"#meta" says "format" ITF, "kvledger" 1 (the version of this format), "backend", "note", and, iff the trace is
+broken, which "rule" breaks "at" which step. Inside one version an absent field means its default and an unknown one
+is passed over: a field may be added that older readers can do without. Any other change raises the version.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from kvledger.spec.action import file_of, name_of
+from kvledger.spec.actions import Action
+from kvledger.spec.answer import Granted, Refused, Reply
+from kvledger.spec.backend import View
+from kvledger.spec.itf import NOTHING, NUMBER, TEXT, TRUTH, Json, as_object, wrong
+from kvledger.spec.keyframe import KEYFRAME, Keyframe, keyframe
+from kvledger.spec.ledger import Ledger
+from kvledger.spec.monitor import Monitor
+from kvledger.spec.rules import RULES, Broken
+from kvledger.spec.stored import ACTIONS, ANSWER, VIEW, WORLD
+from kvledger.spec.world import World, WrongInput
+
+VERSION = "1"
+VARS = ("mbt::actionTaken", "mbt::nondetPicks", "answer")
+FRAME_EVERY = 64  # steps between two keyframes
+NAMED = {kind.__name__.lower(): stored for kind, stored in ACTIONS.items()}
+
+Finding: TypeAlias = tuple[int, str, Mapping[str, object]]
+
+
+class Step(NamedTuple):
+    """One call. probe: the action does not allow it. view: the books after it, if they were stored."""
+
+    act: Action
+    answer: Reply | Refused
+    probe: bool = False
+    view: View | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One run. rule: the one that breaks; None: a valid trace. at: the guilty step, from 1. backend: who answered.
+
+    keyframes: step -> what the law held true after it, as stored. file: where the trace was read from.
+    """
+
+    world: World
+    steps: tuple[Step, ...]
+    rule: str | None = None
+    at: int | None = None
+    backend: str = ""
+    note: str = ""
+    keyframes: Mapping[int, Keyframe] = field(default_factory=dict)
+    file: str = field(default="trace", compare=False)
+
+    def __post_init__(self) -> None:
+        if self.rule is not None and self.rule not in RULES:
+            raise wrong("rule", self.rule, "the id of a rule, such as ROW-1")
+        if self.at is not None and (self.rule is None or not 1 <= self.at <= len(self.steps)):
+            raise wrong("at", self.at, f"a step from 1 to {len(self.steps)}, and a rule that breaks there")
+
+
+# ---- writing
+
+
+def write(trace: Trace, path: str | Path, *, states: bool = False) -> None:
+    """Store a trace. states: with keyframes, every 64 steps, before the guilty step and after the last.
+
+    Raises WrongInput naming the file and the state that cannot be stored: a token that is not text, a whole number,
+    a truth value or a tuple of them; an answer or a view of a wrong type.
+    """
+    content = text(replace(trace, file=str(path)), states=states)
+    try:
+        Path(path).write_text(content, encoding="utf-8", newline="\n")
+    except (OSError, ValueError) as error:
+        raise WrongInput(f"{path}: cannot be written, {getattr(error, 'strerror', error)}") from None
+
+
+def text(trace: Trace, *, states: bool = False) -> str:
+    """What `write` stores: the same text for the same trace."""
+    about = {"rule": trace.rule, "at": trace.at, "backend": trace.backend, "note": trace.note}
+    meta = {"format": "ITF", "kvledger": VERSION} | {name: value for name, value in about.items() if value}
+    head = {"#meta": meta, "params": ["world"], "vars": list(VARS)}
+    frames = _keyframes(trace) if states else {}
+    try:
+        lines = ",\n".join(map(json.dumps, _states(trace, frames)))
+    except RecursionError:
+        raise WrongInput(f"{trace.file}: a token is nested too deeply, expected a flatter one") from None
+    return "{" + ",\n".join(f'"{name}": {json.dumps(part)}' for name, part in head.items()) + (
+        f',\n"states": [\n{lines}\n]}}\n'
+    )
+
+
+def _states(trace: Trace, frames: Mapping[int, Keyframe]) -> Iterator[Json]:
+    yield _state(0, "init", {}, NOTHING) | {"world": WORLD.put(trace.world, f"{trace.file}: state 0: world")}
+    for number, step in enumerate(trace.steps, 1):
+        where, name = f"{trace.file}: state {number}", name_of(step.act)
+        picks = ACTIONS[type(step.act)].put(step.act, f"{where}: {name}")
+        state = _state(number, name, picks, ANSWER.put(step.answer, f"{where}: answer"))
+        if step.probe:
+            state["probe"] = True
+        if step.view is not None:
+            state["view"] = VIEW.put(step.view, f"{where}: view")
+        if number in frames:
+            state["ledger"] = KEYFRAME.put(frames[number], f"{where}: ledger")
+        yield state
+
+
+def _state(number: int, *values: Json) -> dict[str, Json]:
+    return {"#meta": {"index": number}, **dict(zip(VARS, values, strict=True))}
+
+
+# ---- reading
+
+
+def read(path: str | Path) -> Trace:
+    """The trace that a file holds. Raises WrongInput, `FILE: state 3: what, expected what`, and nothing else."""
+    file = str(path)
+    try:
+        return _trace(json.loads(Path(path).read_text(encoding="utf-8")), file)
+    except WrongInput:
+        raise
+    except OSError as error:
+        raise WrongInput(f"{file}: cannot be read, {error.strerror}") from None
+    except RecursionError:
+        raise WrongInput(f"{file}: nested too deeply, expected a trace") from None
+    except json.JSONDecodeError as error:
+        raise WrongInput(f"{file}: line {error.lineno}, column {error.colno}: {error.msg}, expected JSON") from None
+    except ValueError as error:
+        raise WrongInput(f"{file}: {error}, expected JSON in UTF-8") from None
+
+
+def _trace(content: Json, file: str) -> Trace:
+    whole = as_object(content, f"{file}: the file")
+    meta = as_object(_part(whole, "#meta", file), f"{file}: #meta")
+    for name, law in (("format", "ITF"), ("kvledger", VERSION)):
+        if meta.get(name) != law:
+            raise wrong(f"{file}: #meta.{name}", meta.get(name), repr(law))
+    about: dict[str, Any] = {
+        name: kind.take(meta[name], f"{file}: #meta.{name}")
+        for name, kind in {"rule": TEXT, "at": NUMBER, "backend": TEXT, "note": TEXT}.items()
+        if name in meta
+    }
+    states = _part(whole, "states", file)
+    if not isinstance(states, list) or not states:
+        raise wrong(f"{file}: states", states, "a list that begins with init")
+    where = f"{file}: state 0"
+    init = as_object(states[0], where)
+    if _part(init, VARS[0], where) != "init":
+        raise wrong(f"{where}: {VARS[0]}", init[VARS[0]], "'init'")
+    world = WORLD.take(_part(init, "world", where), f"{where}: world")
+    steps, frames = [], {}
+    for number, each in enumerate(states[1:], 1):
+        where = f"{file}: state {number}"
+        state = as_object(each, where)
+        steps.append(_step(state, where))
+        if "ledger" in state:
+            frames[number] = KEYFRAME.take(state["ledger"], f"{where}: ledger")
+    try:
+        return Trace(world, tuple(steps), keyframes=frames, file=file, **about)
+    except WrongInput as error:
+        raise WrongInput(f"{file}: {error}") from None
+
+
+def _step(state: dict[str, Json], where: str) -> Step:
+    name, picks, answer = (_part(state, each, where) for each in VARS)
+    if not isinstance(name, str) or name not in NAMED:
+        raise wrong(f"{where}: {VARS[0]}", name, f"one of {', '.join(NAMED)}")
+    return Step(
+        NAMED[name].take(picks, f"{where}: {name}"),
+        ANSWER.take(answer, f"{where}: answer"),
+        TRUTH.take(state.get("probe", False), f"{where}: probe"),
+        VIEW.take(state["view"], f"{where}: view") if "view" in state else None,
+    )
+
+
+def _part(content: dict[str, Json], name: str, where: str) -> Json:
+    if name not in content:
+        raise WrongInput(f"{where}: no {name}, expected one")
+    return content[name]
+
+
+# ---- judging
+
+
+def judge(trace: Trace) -> Finding | None:
+    """The first finding: step (from 1), rule, facts; None if no rule breaks in what is stored.
+
+    Answers are judged, those to probes too, and views compared where there are any. Raises WrongInput, naming file
+    and step: a call that its action does not allow and that is no probe, a probe of a call that is allowed, an
+    answer of a wrong shape, a keyframe that is not what the law holds true.
+    """
+
+    def compare(number: int, ledger: Ledger) -> None:
+        if number in trace.keyframes:
+            law = keyframe(ledger)
+            for part, stored, true in zip(law._fields, trace.keyframes[number], law, strict=True):
+                if stored != true:
+                    raise wrong(f"{trace.file}: step {number}: ledger.{part}", stored, f"as the law has it: {true}")
+
+    return _follow(trace, compare)
+
+
+def _keyframes(trace: Trace) -> dict[int, Keyframe]:
+    frames: dict[int, Keyframe] = {}
+
+    def note(number: int, ledger: Ledger) -> None:
+        if number % FRAME_EVERY == 0 or number in (len(trace.steps), (trace.at or 0) - 1):
+            frames[number] = keyframe(ledger)
+
+    _follow(trace, note)
+    return frames
+
+
+def _follow(trace: Trace, after: Callable[[int, Ledger], None]) -> Finding | None:
+    """Judge up to the first finding; `after` is called with each step that breaks nothing."""
+    monitor = Monitor(trace.world, count_armed=False)
+    for number, step in enumerate(trace.steps, 1):
+        try:
+            _judge_step(monitor, step)
+        except Broken as broken:
+            return number, broken.rule, broken.facts
+        except WrongInput as error:
+            raise WrongInput(f"{trace.file}: step {number}: {error}") from None
+        after(number, monitor.ledger)
+    monitor.finish()
+    return None
+
+
+def _judge_step(monitor: Monitor, step: Step) -> None:
+    answer: Granted | Refused | None = None
+    if not step.probe:
+        answer = monitor.step(step.act, step.answer)
+    elif file_of(step.act).requires(monitor.ledger, step.act) is None:
+        raise WrongInput(f"{name_of(step.act)} is marked as a probe, expected a call that may not be made here")
+    else:
+        monitor.probe(step.act, step.answer)
+    if step.view is not None:
+        monitor.compare(step.view, step.act, answer)

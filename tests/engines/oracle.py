@@ -1,0 +1,213 @@
+"""oracle: a backend that answers with any legal answer, chosen by a policy. It keeps nothing but the law's ledger.
+
+It shows that the law can be lived by, with choices no shipped engine makes: the adversarial policy evicts without
+need, publishes as little as it may, and hands out what was given back last. A finding against it accuses the law.
+Answers are picked, never enumerated, so pools may be large.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from kvledger.spec.action import apply, file_of, name_of
+from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, decode, extend
+from kvledger.spec.actions.giving import Publisher, frees, holding
+from kvledger.spec.actions.taking import Member, demand, obtainable
+from kvledger.spec.answer import Granted, Refused, Reply
+from kvledger.spec.backend import CachedView, Declaration, RecordView, Totals, View
+from kvledger.spec.ledger import Ledger, Tag
+from kvledger.spec.page import CACHED, PRIVATE, slot_of
+from kvledger.spec.trace import said
+from kvledger.spec.world import CAPABILITIES, PUBLISHING, PageId, ReqId, World
+
+PLAIN = frozenset(CAPABILITIES) - {"DUPLICATES", "SCRAMBLE"}
+LOOSE = frozenset(CAPABILITIES) - {"LEAF_FIRST", "SCRAMBLE"}
+
+
+@dataclass
+class Policy:
+    """How to choose among what is legal. order: lifo, fifo or random. needless: evict and decline at will."""
+
+    order: str
+    declared: Declaration
+    needless: bool = False
+    dice: Random = field(default_factory=lambda: Random(0))
+    age: dict[int, int] = field(default_factory=dict)  # page or row -> when it came back last
+
+    def choose(self, among: Collection[int], n: int) -> tuple[int, ...]:
+        """n of these numbers, in this policy's order."""
+        if self.order == "random":
+            return tuple(self.dice.sample(sorted(among), n))
+        ranked = sorted(among, key=lambda number: (self.age.get(number, 0), number), reverse=self.order == "lifo")
+        return tuple(ranked[:n])
+
+    def at_will(self, most: int) -> int:
+        """A number from 0 to most: 0, unless the policy does what it need not."""
+        return self.dice.randint(0, most) if self.needless and most > 0 else 0
+
+
+def pick(ledger: Ledger, act: Action, policy: Policy) -> Granted | Refused:
+    """One legal answer."""
+    match act:
+        case Extend() | Decode():
+            file = extend if isinstance(act, Extend) else decode
+            members = extend.members(ledger, act) if isinstance(act, Extend) else decode.members(ledger, act)
+            taken = take(ledger, members, policy)
+            if isinstance(taken, Refused):
+                return taken
+            return give(ledger, act, file.publishers(ledger, members, taken), taken, (), policy)
+        case Checkpoint(req, upto):
+            return give(ledger, act, [holding(ledger, req, upto)], Granted(), (), policy)
+        case Finish(req, keep, publish):
+            return give(ledger, act, [holding(ledger, req, keep * publish)], Granted(), (req,), policy)
+        case Retract(req):
+            return give(ledger, act, [], Granted(), (req,), policy)
+        case Abort(req) if ledger.holds_row(req):
+            committed = ledger.records[req].committed_len
+            return give(ledger, act, [holding(ledger, req, committed)], Granted(), (req,), policy)
+        case Evict(n):
+            return Granted(evicted=leaves(ledger, (), n + policy.at_will(2), policy))
+        case Flush():
+            return Refused() if ledger.records else Granted(evicted=frozenset(ledger.pages))
+        case _:
+            return Granted()
+
+
+def take(ledger: Ledger, members: list[Member], policy: Policy) -> Granted | Refused:
+    """Matches, evictions, rows and pages; or a refusal, where one is due."""
+    starters = [member for member in members if member.starts]
+    if ledger.world.has("ROWS") and len(starters) > ledger.free_rows():
+        return Refused("rows", leaves(ledger, (), policy.at_will(2), policy))
+    size, sizes = ledger.world.page_size, demand(ledger, members)
+    matched = []
+    for member in starters:
+        keys = [ledger.key(ledger.requests[member.req], ordinal) for ordinal in range(member.prefix // size)]
+        matched.append(tuple(policy.choose(ledger.index[key].pages, 1)[0] for key in keys))
+    reading = {page for pages in matched for page in pages}
+    evictable = set(ledger.evictable()) - reading
+    asked = sum(sizes)
+    if asked > ledger.free_pages() + len(evictable) or (policy.needless and asked > obtainable(ledger, members)):
+        return Refused("pages", leaves(ledger, reading, policy.at_will(2), policy))
+    gone = leaves(ledger, reading, max(0, asked - ledger.free_pages()) + policy.at_will(2), policy)
+    free = [page for page in range(1, ledger.world.pages + 1) if ledger.is_free(page)]
+    chosen = iter(policy.choose([*free, *gone], asked))
+    pages = tuple(tuple(next(chosen) for _ in range(count)) for count in sizes)
+    held = {record.row for record in ledger.records.values()}
+    rows = policy.choose(set(range(1, ledger.world.rows + 1)) - held, len(starters))
+    return Granted(rows, tuple(matched), pages, evicted=gone)
+
+
+def leaves(ledger: Ledger, reading: Collection[PageId], n: int, policy: Policy) -> frozenset[PageId]:
+    """n evictable pages (or all), so that what remains is closed under parents where that is declared."""
+    left = {page for page in ledger.evictable() if page not in reading}
+    children = Counter(entry.parent for entry in ledger.index.values()) if ledger.world.has("LEAF_FIRST") else Counter()
+    gone: set[PageId] = set()
+    while len(gone) < n and left:
+        free_to_go = [page for page in left if not children[ledger.pages[page].owner]]
+        page = policy.choose(free_to_go, 1)[0]
+        left.remove(page)
+        gone.add(page)
+        children[ledger.index[ledger.pages[page].owner].parent] -= 1
+    return frozenset(gone)
+
+
+def give(
+    ledger: Ledger, act: Action, publishers: list[Publisher], granted: Granted, leaving: tuple[ReqId, ...], policy: Policy
+) -> Granted:
+    """What is published, as far as the policy likes, and what is freed by that."""
+    declared, joined = ledger.world.declared, dict[Tag, set[PageId]]()
+    published: list[tuple[ReqId, tuple[PageId, ...]]] = []
+    for req, protected, upto, table in publishers if name_of(act) in declared.publishes_on else ():
+        request, first = ledger.requests[req], protected // ledger.world.page_size
+        most = ledger.publishable(upto) if request.publish else first
+        stays = []
+        for ordinal in range(first, most - policy.at_will(most - first)):
+            key, own = ledger.key(request, ordinal), table[ordinal]
+            there = ledger.index[key].pages - granted.evicted if key in ledger.index else frozenset()
+            merges = there and not (declared.has("DUPLICATES") and policy.at_will(1) == 0)
+            stays.append(min(there) if merges else own)
+            joined.setdefault(key, set()).add(stays[-1])
+        if stays:
+            published.append((req, tuple(stays)))
+    return replace(granted, published=tuple(published), freed=frees(ledger, publishers, published, leaving))
+
+
+class Oracle:
+    """The ledger of the law, and a memory of content."""
+
+    def __init__(self, world: World, policy: Policy) -> None:
+        self.policy = policy
+        self.ledger = Ledger.start(replace(world, declared=policy.declared))
+        self.content: dict[int, int] = {}
+
+    def declare(self) -> Declaration:
+        """As the policy says."""
+        return self.policy.declared
+
+    def do(self, action: Action) -> Reply | Refused:
+        """Pick a legal answer, and go on from it."""
+        if file_of(action).requires(self.ledger, action) is not None:
+            return Refused()
+        answer = pick(self.ledger, action, self.policy)
+        reply = said(self.ledger, action, answer)
+        apply(self.ledger, action, answer, in_place=True)
+        for number in sorted(answer.evicted | set(answer.freed.pages if answer.freed else ())):
+            self.policy.age[number] = len(self.policy.age) + 1
+        return reply
+
+    def view(self) -> View:
+        """The ledger, as a backend would show it."""
+        ledger, world = self.ledger, self.ledger.world
+        held = {record.row for record in ledger.records.values()}
+        private = sum(page.kind == PRIVATE for page in ledger.pages.values())
+        evictable = len(ledger.evictable())
+        return View(
+            free_rows=[row for row in range(1, world.rows + 1) if row not in held],
+            free_pages=[page for page in range(1, world.pages + 1) if ledger.is_free(page)],
+            records={req: RecordView(*record) for req, record in ledger.records.items()},
+            table={req: self._slots(req, record.allocated_len) for req, record in ledger.records.items()},
+            cached={
+                page: CachedView(state.owner, state.locks) for page, state in ledger.pages.items() if state.kind == CACHED
+            },
+            totals=Totals(ledger.free_pages(), evictable, len(ledger.pages) - private - evictable, private),
+        )
+
+    def write(self, slots: Sequence[int], tags: Sequence[int]) -> None:
+        """Each slot holds its tag."""
+        self.content.update(zip(slots, tags, strict=True))
+
+    def read(self, req: ReqId) -> Sequence[int]:
+        """What stands in the slots of [0, committed_len)."""
+        return [self.content[slot] for slot in self._slots(req, self.ledger.records[req].committed_len)]
+
+    def _slots(self, req: ReqId, length: int) -> list[int]:
+        size, pages = self.ledger.world.page_size, self.ledger.tables[req]
+        return [slot_of(pages[position // size], position, size) for position in range(length)]
+
+
+def _declared(order: str, capabilities: frozenset[str], publishes_on: Iterable[str], **more: int) -> Declaration:
+    return Declaration(f"oracle, {order}", "1", capabilities, frozenset(publishes_on), **more)
+
+
+def make_lifo(world: World) -> Oracle:
+    """What came back last goes out first: SGLang's paged allocator."""
+    return Oracle(world, Policy("lifo", _declared("lifo", PLAIN, ("checkpoint", "finish"))))
+
+
+def make_fifo(world: World) -> Oracle:
+    """What came back first goes out first: vLLM's free queue. Publishes when a request is aborted, too."""
+    return Oracle(world, Policy("fifo", _declared("fifo", PLAIN, ("checkpoint", "finish", "abort"))))
+
+
+def make_random(world: World) -> Oracle:
+    """Anything; duplicates kept or merged, parents evicted before their children, every action publishes."""
+    return Oracle(world, Policy("random", _declared("random", LOOSE, PUBLISHING), needless=True))
+
+
+def make_adversarial(world: World) -> Oracle:
+    """Evicts without need, publishes little, matches a page less, keeps a page back, keys reach a token further."""
+    declared = _declared("adversarial", PLAIN, ("checkpoint", "finish"), headroom=1, match_backoff=1, key_lag=1)
+    return Oracle(world, Policy("lifo", declared, needless=True))

@@ -1,0 +1,199 @@
+"""kvledger check: is this backend's ownership still right, and if not, in about eight steps why not."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from kvledger.spec.rules import RULES
+from kvledger.spec.trace import Trace, write
+from kvledger.spec.world import WrongInput
+from kvledger.tests.kit.calibration import calibrate
+from kvledger.tests.kit.generate import SIZES
+from kvledger.tests.kit.load import NAMES, load_backend
+from kvledger.tests.kit.lockstep import Finding, Grade
+from kvledger.tests.kit.search import BUDGETS, Outcome, search
+from kvledger.tests.kit.shrink import Shrunk, run_again, shrink
+from kvledger.tests.kit.verdict import ENOUGH, HOLDS, NOT_DECLARED, UNREACHED, Verdict, counted, verdicts
+from kvledger.tests.report.terminal import Screen, show
+
+SHIPPED = ("reference", "blocks")
+FOLDER = ".kvledger"
+
+HELP = f"""examples:
+  kvledger check                               the backends that ship: {", ".join(SHIPPED)}
+  kvledger check my_adapter:make               yours: a module beside you, and its function
+  kvledger check my_adapter:make --profile quick --page-size 4
+  kvledger check reference --json report.json
+
+backends by name: {", ".join(NAMES)}
+exit 0: conforms. 1: does not. 2: could not tell (a rule was armed too seldom), or wrong use.
+"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The verdict on one backend. code: 0 conforms, 1 does not, 2 could not tell."""
+
+    target: str
+    outcome: Outcome
+    verdicts: list[Verdict]
+    code: int
+    text: str
+    trace: str | None = None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `kvledger check`."""
+    parser.add_argument("backend", nargs="*", help=f"a name or module:function (default: {' '.join(SHIPPED)})")
+    profiles = ", ".join(f"{name} {actions:,}" for name, actions in BUDGETS.items())
+    parser.add_argument("--profile", choices=tuple(BUDGETS), default="ci", help=f"how many actions: {profiles}")
+    parser.add_argument("--actions", type=int, help="that many actions instead")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same actions (default 0)")
+    parser.add_argument("--page-size", type=int, action="append", choices=[size for size, _, _ in SIZES],
+                        help="only pools with this page size; may be given twice")  # fmt: skip
+    parser.add_argument("--no-view", action="store_true", help="judge answers alone, as if there were no view()")
+    parser.add_argument("--limit", type=float, default=10.0, metavar="S", help="seconds that one call may take")
+    parser.add_argument("--json", metavar="FILE", help="write the verdict there as well; - for standard output")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def make_arguments(profile: str, seed: int) -> argparse.Namespace:
+    """The arguments of a check, for callers that have no command line."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args(["--profile", profile, "--seed", str(seed), "--quiet"])
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check each backend named; the worst verdict is the exit code."""
+    if args.actions is not None and args.actions < 1:
+        raise WrongInput(f"--actions {args.actions}: expected at least 1")
+    if not 0 < args.limit < 1e6:
+        raise WrongInput(f"--limit {args.limit}: expected seconds, more than 0")
+    if args.json not in (None, "-") and not Path(args.json).resolve().parent.is_dir():
+        raise WrongInput(f"--json {args.json}: the folder does not exist")
+    reports = []
+    for target in args.backend or SHIPPED:
+        reports.append(check(target, args))
+        if args.json != "-":
+            print(reports[-1].text, end="\n\n" if target != (args.backend or SHIPPED)[-1] else "\n")
+    if args.json:
+        text = json.dumps([as_json(report) for report in reports], indent=2)
+        if args.json == "-":
+            print(text)
+        else:
+            Path(args.json).write_text(text + "\n")
+    codes = [report.code for report in reports]
+    return 1 if 1 in codes else max(codes)
+
+
+def check(target: str, args: argparse.Namespace) -> Report:
+    """Search one backend for a broken rule, and say what was found."""
+    make, grade = load_backend(target), Grade(view=not args.no_view, limit_s=args.limit)
+    budget = args.actions or BUDGETS[args.profile]
+    sizes = tuple(each for each in SIZES if not args.page_size or each[0] in args.page_size)
+    began = time.process_time()
+    with tqdm(total=budget, unit="action", desc=target, leave=False,
+              disable=args.quiet or not sys.stderr.isatty()) as bar:  # fmt: skip
+        outcome = search(make, name=target, budget=budget, seed_number=args.seed, grade=grade, sizes=sizes,
+                         progress=lambda actions: bar.update(actions - bar.n) and None)  # fmt: skip
+    seconds = time.process_time() - began
+    enough = 1 if args.profile == "quick" or args.actions else ENOUGH
+    broken = outcome.finding.rule if outcome.finding else None
+    found = verdicts(outcome.world, outcome.armed, seen=outcome.evidence, broken=broken, enough=enough)
+    if outcome.finding is not None:
+        return _broken(target, outcome, found, args, grade)
+    unreached = [verdict for verdict in found if verdict.word == UNREACHED]
+    code = 2 if unreached and enough == ENOUGH else 0
+    return Report(target, outcome, found, code, _conforms(outcome, found, seconds, enough, code))
+
+
+def _conforms(outcome: Outcome, found: list[Verdict], seconds: float, enough: int, code: int) -> str:
+    declared = outcome.world.declared
+    held = [verdict for verdict in found if verdict.word == HOLDS and verdict.rule.must]
+    least = min(held, key=lambda verdict: verdict.armed) if held else None
+    lines = [
+        f"{'CONFORMS' if code == 0 else 'COULD NOT TELL'}  {declared.name} {declared.version}",
+        f"  {outcome.actions:,} actions in {outcome.examples:,} runs, seed {outcome.seed}: no counterexample; "
+        f"{seconds:.1f} CPU s (calibration loop {calibrate():.2f} s)",
+        f"  {len(found)} rules: {counted(found)}",
+    ]
+    if least is not None:
+        lines.append(f"  each MUST rule that holds could have been broken at least {least.armed} times "
+                     f"({least.rule.title})")  # fmt: skip
+    for rule, times in sorted(outcome.undone.items()):
+        lines.append(f"  SHOULD  {RULES[rule].title}: not kept {times} times, which no one is blamed for")
+    for verdict in found:
+        if verdict.word not in (HOLDS, NOT_DECLARED):
+            wanted = f", {enough} wanted" if verdict.word == UNREACHED else ""
+            lines.append(f"  {verdict.word}  {verdict.rule.title}: armed {verdict.armed} times{wanted}")
+    lines.append(f"  exit {code}")
+    return "\n".join(lines)
+
+
+def _broken(target: str, outcome: Outcome, found: list[Verdict], args: argparse.Namespace, grade: Grade) -> Report:
+    finding, make = outcome.finding, load_backend(target)
+    assert finding is not None
+    small = shrink(make, outcome.world, outcome.steps, finding, grade=grade, name=target, drain=outcome.drained)
+    path = save(small, outcome, target)
+    screen = Screen(
+        world=outcome.world,
+        steps=small.steps,
+        finding=small.finding,
+        command=f"kvledger check {target}",
+        target=target,
+        seed=outcome.seed,
+        trace=path,
+        found_after=len(outcome.steps),
+        verdicts=found,
+        drained=outcome.drained,
+        blind=without_view(small, outcome, target, grade),
+    )
+    return Report(target, outcome, found, 1, show(screen), path)
+
+
+def save(small: Shrunk, outcome: Outcome, target: str) -> str:
+    """Store the shrunk run beside the user, under a name that says what it shows."""
+    steps, finding = tuple(small.steps), small.finding
+    digest = hashlib.sha256(repr([step.act for step in steps]).encode()).hexdigest()[:4]
+    Path(FOLDER).mkdir(exist_ok=True)
+    path = f"{FOLDER}/{finding.rule.lower()}-{digest}.itf.json"
+    note = "drain" if outcome.drained else ""
+    write(Trace(outcome.world, steps, finding.rule, finding.step, target, note), Path(path))
+    return path
+
+
+def without_view(small: Shrunk, outcome: Outcome, target: str, grade: Grade) -> str | None:
+    """How much later the answers alone would have shown it."""
+    if "kind" not in small.finding.facts:
+        return None
+    calls = [(step.act, step.probe) for step in small.steps]
+    blind = grade._replace(view=False)
+    found, _ = run_again(load_backend(target), outcome.world, calls, grade=blind, name=target, drain=True)
+    if found is None:
+        return "Without a view this does not show in this run."
+    later = found.step - small.finding.step
+    return f"Without a view this shows {later} {'step' if later == 1 else 'steps'} later, as {found.rule}."
+
+
+def as_json(report: Report) -> dict[str, object]:
+    """One report for machines: the verdict, each rule's word, and the finding."""
+    finding: Finding | None = report.outcome.finding
+    return {
+        "backend": report.target,
+        "name": report.outcome.world.declared.name,
+        "exit": report.code,
+        "seed": report.outcome.seed,
+        "actions": report.outcome.actions,
+        "rules": {verdict.rule.id: {"name": verdict.rule.name, "verdict": verdict.word, "armed": verdict.armed}
+                  for verdict in report.verdicts},  # fmt: skip
+        "finding": None if finding is None else {"rule": finding.rule, "trace": report.trace, "screen": report.text},
+    }

@@ -1,0 +1,206 @@
+"""From small integers to actions: a weighted ring of kinds, and for each kind its enabled candidates.
+
+A move is four small integers. The first picks a place on the ring; the walk from there ends at the first kind
+that is ENABLED in the ledger, so no move is lost; the others pick the candidate. Prompts come in stems that fork
+at and around page edges, tokens and namespaces in look-alikes. Whatever meaning a move gets, the concrete action
+is what is recorded and shrunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from kvledger.spec.action import file_of
+from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
+from kvledger.spec.ledger import Ledger
+from kvledger.spec.world import ReqId, Token, World
+
+Draw: TypeAlias = tuple[int, int, int, int]  # each in [0, WIDTH)
+WIDTH = 48
+REQUESTS = ("A", "B", "C", "D", "E")
+NAMESPACES = (0, "0")  # look alike, are not the same
+LOOKALIKES: tuple[Token, ...] = ("0", 1, (0,))
+STEMS: tuple[tuple[Token, ...], ...] = ((0,) * 20, (0, 1) * 10)
+SIZES = ((1, 4, 8), (2, 4, 10), (4, 3, 5))  # page_size, rows, pages: small, so that refusals come up
+CONTEXT_LEN = 24
+STRIDE = 7  # coprime to the ring's length: the next neighbour would starve whatever is seldom enabled
+
+# name -> how many places of the ring each kind has
+PROFILES: dict[str, dict[str, int]] = {
+    "even": dict(submit=4, extend=7, decode=7, checkpoint=4, finish=4, retract=2, abort=2, evict=2, flush=1, again=2, probe=2),
+    "sharing": dict(submit=7, extend=9, decode=3, checkpoint=6, finish=5, retract=1, abort=1, evict=1, flush=1, again=1, probe=2),
+    "pressure": dict(submit=6, extend=9, decode=9, checkpoint=3, finish=2, retract=3, abort=1, evict=1, flush=1, again=4, probe=2),
+}  # fmt: skip
+
+
+class Traffic(NamedTuple):
+    """How one example behaves. alike: all requests sample the same tokens, so that duplicates form while decoding;
+    else each its own, so that aliasing shows."""
+
+    ring: tuple[str, ...]
+    alike: bool
+
+    @classmethod
+    def of(cls, profile: str, alike: bool) -> Traffic:
+        """The ring of a profile: equal kinds side by side."""
+        return cls(tuple(kind for kind, places in PROFILES[profile].items() for _ in range(places)), alike)
+
+
+def next_action(
+    ledger: Ledger, traffic: Traffic, draw: Draw, refused: Action | None
+) -> tuple[Action, bool] | None:
+    """The action that a move means here, and whether it is a probe. refused: the call that was refused last."""
+    place = draw[0] % len(traffic.ring)
+    tried: set[str] = set()
+    for _ in traffic.ring:
+        kind = traffic.ring[place]
+        if kind not in tried:
+            tried.add(kind)
+            act = refused if kind == "again" else CANDIDATES[kind](ledger, traffic, draw)
+            if act is not None and (file_of(act).requires(ledger, act) is None) != (kind == "probe"):
+                return act, kind == "probe"
+        place = (place + STRIDE) % len(traffic.ring)
+    return None
+
+
+def sampled(traffic: Traffic, req: ReqId, number: int) -> Token:
+    """Token `number` that this request samples: a fixed function of both."""
+    return 0 if traffic.alike else (req, number)
+
+
+def worlds(world_sizes: tuple[tuple[int, int, int], ...] = SIZES) -> list[World]:
+    """The pools that a check runs in."""
+    return [World(rows, CONTEXT_LEN, pages, size) for size, rows, pages in world_sizes]
+
+
+# ---- candidates: None where the kind is not enabled
+
+
+def _submit(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
+    _, i, j, k = draw
+    idle = [req for req in REQUESTS if req not in ledger.requests]
+    if not idle:
+        return None
+    size = ledger.world.page_size
+    lengths = (2 * size, size + 1, 2 * size + 1, 3 * size, size, 5, 7, 1)
+    length = min(lengths[i % 8], 20)
+    tokens = STEMS[i // 8 % 2][:length]
+    if j % 4 == 0:
+        tokens = (*tokens[:-1], LOOKALIKES[j // 4 % 3])
+    limit = size * (k // 4 % 3) if k % 8 == 7 else None
+    return Submit(idle[0], tokens, NAMESPACES[j % 5 == 1], limit, k % 8 != 5)
+
+
+def _extend(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
+    _, i, j, k = draw
+    able = [req for req in ledger.requests if not ledger.caught_up(req) and _room(ledger, req) > ledger.prefix(req)]
+    if not able:
+        return None
+    first = able[i % len(able)]
+    most = ledger.world.declared.max_batch or len(able)
+    chosen = [first, *(req for req in able if req != first)][:most] if j % 2 else [first]
+    return Extend(tuple(_member(ledger, traffic, req, k) for req in chosen))
+
+
+def _member(ledger: Ledger, traffic: Traffic, req: ReqId, k: int) -> tuple[ReqId, int, Token | None]:
+    end, upto = len(ledger.requests[req].tokens), _room(ledger, req)
+    if k % 4 == 3 and ledger.world.has("CHUNKED"):
+        upto = min(upto, ledger.prefix(req) + 1 + k // 4 % 2)
+    return req, upto, sampled(traffic, req, end) if upto == end else None
+
+
+def _room(ledger: Ledger, req: ReqId) -> int:
+    return min(len(ledger.requests[req].tokens), ledger.world.context_len)
+
+
+def _decode(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
+    _, i, j, _ = draw
+    width = ledger.world.context_len
+    able = [req for req in ledger.records if ledger.caught_up(req) and ledger.records[req].committed_len < width]
+    if not able:
+        return None
+    most = ledger.world.declared.max_batch or len(able)
+    first = able[i % len(able)]
+    chosen = [first, *(req for req in able if req != first)][:most] if j % 2 else [first]
+    return Decode(tuple((req, sampled(traffic, req, len(ledger.requests[req].tokens))) for req in chosen))
+
+
+def _holder(ledger: Ledger, i: int) -> ReqId | None:
+    held = list(ledger.records)
+    return held[i % len(held)] if held else None
+
+
+def _checkpoint(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
+    req = _holder(ledger, draw[1])
+    if req is None:
+        return None
+    record = ledger.records[req]
+    gap = draw[2] % 3 if draw[3] % 4 == 0 else 0
+    return Checkpoint(req, max(record.committed_len - gap, record.protected_len))
+
+
+def _finish(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
+    req = _holder(ledger, draw[1])
+    if req is None:
+        return None
+    committed = ledger.records[req].committed_len
+    keep = (committed, committed, committed, committed - 1, committed, committed // 2, committed, 0)[draw[2] % 8]
+    return Finish(req, keep, draw[3] % 8 != 0)
+
+
+def _retract(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
+    req = _holder(ledger, draw[1])
+    return None if req is None else Retract(req)
+
+
+def _abort(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
+    live = list(ledger.requests)
+    return Abort(live[draw[1] % len(live)]) if live else None
+
+
+def _evict(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
+    return Evict(1 + draw[1] % 3)
+
+
+def _flush(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
+    return Flush() if ledger.index or ledger.records else None
+
+
+def _probe(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
+    """A call that `requires` forbids: of an ended or never seen request, too early, too far, twice."""
+    if not ledger.world.has("GUARDED"):
+        return None
+    _, i, j, k = draw
+    req = REQUESTS[i % len(REQUESTS)]
+    forbidden: tuple[Action, ...] = (
+        Finish(req, 0, False),
+        Abort(req),
+        Retract(req),
+        Checkpoint(req, CONTEXT_LEN * 2),
+        Decode(((req, 0),)),
+        Extend(((req, CONTEXT_LEN * 2, 0),)),
+        Extend(((req, 1, None),)),
+        Extend(()),
+        Submit(req, (), 0),
+        Submit(req, (0, 1), 0),
+        Evict(0),
+        Finish(req, CONTEXT_LEN * 2, True),
+    )
+    start = j * 4 + k % 4
+    turned = (forbidden[(start + at) % len(forbidden)] for at in range(len(forbidden)))
+    return next((act for act in turned if file_of(act).requires(ledger, act) is not None), None)
+
+
+CANDIDATES: dict[str, Callable[[Ledger, Traffic, Draw], Action | None]] = {
+    "submit": _submit,
+    "extend": _extend,
+    "decode": _decode,
+    "checkpoint": _checkpoint,
+    "finish": _finish,
+    "retract": _retract,
+    "abort": _abort,
+    "evict": _evict,
+    "flush": _flush,
+    "probe": _probe,
+}

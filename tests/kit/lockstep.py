@@ -1,0 +1,206 @@
+"""One backend and one monitor, in step: perform, judge, write content, compare the books. The first finding ends it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import NamedTuple, TypeVar, cast
+
+from kvledger.spec.action import file_of
+from kvledger.spec.actions import Abort, Action, Decode, Evict, Extend, Flush, Submit, decode, extend
+from kvledger.spec.actions.taking import Member
+from kvledger.spec.answer import Granted, Refused, Reply
+from kvledger.spec.backend import KeepsContent, Make, Scrambles
+from kvledger.spec.ledger import Ledger
+from kvledger.spec.monitor import Monitor
+from kvledger.spec.page import pages_for
+from kvledger.spec.rules import Broken
+from kvledger.spec.trace import Step
+from kvledger.spec.world import World, WrongInput
+from kvledger.tests.kit.load import brief, build
+from kvledger.tests.kit.strike import struck
+
+T = TypeVar("T")
+RAISES, HANGS = "RAISES", "HANGS"  # a backend that does is a finding, though no rule names it
+# The drain probe asks for what must be free by then, so a refusal there says that something was lost.
+LOST = {"PAGE-5": "PAGE-2", "ROW-4": "ROW-1"}
+
+
+class Finding(Exception):
+    """A rule, broken at a step (1-based). first_strike: where a faulty backend of ours says it deviated."""
+
+    def __init__(self, rule: str, step: int, facts: Mapping[str, object], first_strike: int | None = None) -> None:
+        super().__init__(rule)
+        self.rule, self.step, self.facts, self.first_strike = rule, step, facts, first_strike
+
+
+class Grade(NamedTuple):
+    """What is looked at beside the answers. limit_s: seconds that one call may take before it counts as hung."""
+
+    view: bool = True
+    content: bool = True
+    scramble: bool = True
+    limit_s: float = 10.0
+
+
+class _Overtime(Exception):
+    pass
+
+
+class Lockstep:
+    """steps: what was done and answered so far, with the view that was compared last."""
+
+    def __init__(
+        self, make: Make, world: World, *, view: bool = True, content: bool = True, grade: Grade | None = None,
+        name: str = "the backend", record: bool = True, count_armed: bool = True,
+    ) -> None:  # fmt: skip
+        self.grade = grade or Grade(view=view, content=content)
+        self.backend, self.world = build(make, world, name)
+        self.monitor = Monitor(self.world, count_armed=count_armed)
+        self.steps: list[Step] = []
+        self.evidence = {"ANSWER", "DRAIN"} | ({"PROBE"} if self.world.has("GUARDED") else set())
+        self.draining_since: int | None = None
+        self._record = record
+        self._number = 0
+        self._first_strike: int | None = None
+        struck()
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is true so far."""
+        return self.monitor.ledger
+
+    def do(self, act: Action) -> Granted | Refused:
+        """Perform an action that the law allows now. Raises Finding."""
+        with self._judging():
+            members = self._members(act)
+            reply = self._call(act, probe=False)
+            answer = self.monitor.step(act, reply)
+            if isinstance(answer, Granted):
+                self.evidence |= {"FREED"} if answer.freed is not None else set()
+                if self.grade.content and self.world.has("CONTENT"):
+                    self._write(members, cast(Reply, reply))
+            self._look(act, answer)
+            return answer
+
+    def probe(self, act: Action) -> None:
+        """Perform an action that the law forbids now; a guarded backend refuses it. Raises Finding."""
+        with self._judging():
+            self.monitor.probe(act, self._call(act, probe=True))
+            self._look(act, None)
+
+    def drain(self) -> None:
+        """End everything, empty the cache, then take every row and every page once. Raises Finding."""
+        self.draining_since = self._number
+        try:
+            self._drain()
+        except Finding as finding:
+            finding.rule = LOST.get(finding.rule, finding.rule)
+            raise
+        self.monitor.finish()
+
+    def _drain(self) -> None:
+        for req in list(self.ledger.requests):
+            self.do(Abort(req))
+        evict_all, flush = Evict(self.world.pages), Flush()
+        if file_of(evict_all).requires(self.ledger, evict_all) is None:
+            self.do(evict_all)
+        elif file_of(flush).requires(self.ledger, flush) is None and self.ledger.index:
+            self.do(flush)
+        room = self.world.pages - self.world.declared.headroom
+        widest = pages_for(self.world.context_len, self.world.page_size)
+        rows = self.world.rows if self.world.has("ROWS") else room
+        for number in range(min(rows, room)):
+            pages = min(widest, room - (min(rows, room) - number - 1))
+            upto = min(pages * self.world.page_size, self.world.context_len)
+            room -= pages
+            req = f"drain{number}"
+            self.do(Submit(req, tuple((req, at) for at in range(upto)), "drain"))
+            self.do(Extend(((req, upto, 0),)))
+        for req in list(self.ledger.requests):
+            self.do(Abort(req))
+
+    @contextmanager
+    def _judging(self) -> Iterator[None]:
+        """Whatever breaks in one step is a finding of that step."""
+        try:
+            with _time_limit(self.grade.limit_s):
+                yield
+        except Broken as broken:
+            raise self._finding(broken.rule, broken.facts) from None
+        except _Overtime:
+            raise self._finding(HANGS, {"limit_s": self.grade.limit_s}) from None
+
+    def _members(self, act: Action) -> list[Member]:
+        if isinstance(act, Extend):
+            return extend.members(self.ledger, act)
+        return decode.members(self.ledger, act) if isinstance(act, Decode) else []
+
+    def _call(self, act: Action, *, probe: bool) -> Reply | Refused:
+        self._number += 1
+        reply = self._theirs(self.backend.do, act)
+        if self._first_strike is None and struck():
+            self._first_strike = self._number
+        if self._record:
+            self.steps.append(Step(act, reply, probe))
+        return reply
+
+    def _write(self, members: list[Member], reply: Reply) -> None:
+        """What a forward pass would do: every new position gets its content."""
+        content = cast(KeepsContent, self.backend)
+        for member, slots in zip(members, reply.slots if members else (), strict=True):
+            tags = self.ledger.requests[member.req].trail[member.prefix : member.upto]
+            self._theirs(content.write, slots, tags)
+
+    def _look(self, act: Action, answer: Granted | Refused | None) -> None:
+        """Compare the books, read the content back, and spoil what nobody may read."""
+        if self.grade.view and self.world.has("VIEW"):
+            view = self._theirs(self.backend.view)
+            if view is None:
+                raise WrongInput(f"{self.world.declared.name} declares VIEW, but view() returned None")
+            self.evidence.add("VIEW")
+            if self._record:
+                self.steps[-1] = self.steps[-1]._replace(view=view)
+            self.monitor.compare(view, act, answer)
+        if self.grade.content and self.world.has("CONTENT"):
+            self.evidence.add("CONTENT")
+            for req in self.ledger.records:
+                self.monitor.read(req, self._theirs(cast(KeepsContent, self.backend).read, req))
+        if self.grade.scramble and self.world.has("SCRAMBLE"):
+            self._theirs(cast(Scrambles, self.backend).scramble)
+
+    def _theirs(self, call: Callable[..., T], *args: object) -> T:
+        """Somebody else's code: what it raises is a finding."""
+        try:
+            return call(*args)
+        except (_Overtime, WrongInput):
+            raise
+        except Exception as error:
+            raise self._finding(RAISES, {"error": brief(error)}) from error
+
+    def _finding(self, rule: str, facts: Mapping[str, object]) -> Finding:
+        if self._first_strike is None and struck():
+            self._first_strike = self._number
+        return Finding(rule, self._number, facts, self._first_strike)
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise _Overtime in the block after so many seconds, where signals reach (the main thread)."""
+    if seconds <= 0 or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def expired(_number: int, _frame: FrameType | None) -> None:
+        raise _Overtime
+
+    before = signal.signal(signal.SIGALRM, expired)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,134 @@
+"""The random search: Hypothesis draws moves, the generator gives them a meaning, the lockstep judges.
+
+Hypothesis' own shrinking is not used: dropping a draw shifts the meaning of all that follow. The concrete actions
+are recorded, and tests/kit/shrink.py shrinks those.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from hypothesis import strategies as st
+
+from kvledger.spec.actions import Action
+from kvledger.spec.answer import Refused
+from kvledger.spec.backend import Make
+from kvledger.spec.trace import Step
+from kvledger.spec.world import World, WrongInput
+from kvledger.tests.kit.generate import PROFILES, SIZES, WIDTH, Draw, Traffic, next_action, worlds
+from kvledger.tests.kit.load import build
+from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
+
+BUDGETS = {"quick": 1_000, "ci": 10_000, "deep": 100_000}  # actions
+MOVES = 40  # moves of one example
+
+
+@dataclass
+class Outcome:
+    """What a search saw. actions counts every call, probes and drain included."""
+
+    world: World
+    seed: int
+    actions: int = 0
+    examples: int = 0
+    armed: Counter[str] = field(default_factory=Counter)
+    undone: Counter[str] = field(default_factory=Counter)
+    evidence: set[str] = field(default_factory=set)
+    finding: Finding | None = None
+    steps: list[Step] = field(default_factory=list)
+    drained: bool = False  # the finding came up in the drain probe
+    wrong: WrongInput | None = None
+
+
+def search(
+    make: Make,
+    *,
+    name: str,
+    budget: int,
+    seed_number: int,
+    grade: Grade,
+    sizes: tuple[tuple[int, int, int], ...] = SIZES,
+    progress: Callable[[int], None] = lambda actions: None,
+) -> Outcome:
+    """Run until a finding or until so many actions are done. The same seed gives the same actions."""
+    pools = possible(make, worlds(sizes), name)
+    outcome = Outcome(pools[0], seed_number)
+    number = st.integers(0, WIDTH - 1)
+    move = st.tuples(number, number, number, number)
+
+    @settings(
+        max_examples=max(1, budget // 4),
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        derandomize=False,
+        verbosity=Verbosity.quiet,
+        suppress_health_check=list(HealthCheck),
+    )
+    @seed(seed_number)
+    @given(
+        st.sampled_from(pools),
+        st.sampled_from(sorted(PROFILES)),
+        st.booleans(),
+        st.lists(move, min_size=MOVES, max_size=MOVES),
+    )
+    def examples(world: World, profile: str, alike: bool, moves: list[Draw]) -> None:
+        if outcome.finding is not None or outcome.wrong is not None:
+            return
+        if outcome.actions >= budget:
+            raise _Enough
+        _example(make, world, Traffic.of(profile, alike), moves, name, grade, outcome)
+        progress(outcome.actions)
+
+    try:
+        examples()
+    except _Enough:
+        pass
+    if outcome.wrong is not None:
+        raise outcome.wrong
+    return outcome
+
+
+class _Enough(BaseException):
+    """The budget is spent. Not an Exception, so that Hypothesis lets it through at once."""
+
+
+def possible(make: Make, pools: list[World], name: str) -> list[World]:
+    """The worlds that this backend can live in: page_size 1 only, without PAGED."""
+    _, learned = build(make, replace(pools[0], page_size=1), name)
+    fitting = [world for world in pools if world.page_size == 1 or learned.has("PAGED")]
+    if not fitting:
+        raise WrongInput(f"{name}: does not declare PAGED, and no world with page_size 1 was asked for")
+    return fitting
+
+
+def _example(
+    make: Make, world: World, traffic: Traffic, moves: list[Draw], name: str, grade: Grade, outcome: Outcome
+) -> None:
+    lockstep = Lockstep(make, world, grade=grade, name=name)
+    refused: Action | None = None
+    outcome.examples += 1
+    outcome.world = lockstep.world
+    try:
+        for draw in moves:
+            chosen = next_action(lockstep.ledger, traffic, draw, refused)
+            if chosen is None:
+                continue
+            act, probe = chosen
+            if probe:
+                lockstep.probe(act)
+            elif isinstance(answer := lockstep.do(act), Refused) and answer.short:
+                refused = act
+        lockstep.drain()
+    except Finding as finding:
+        outcome.finding, outcome.steps = finding, lockstep.steps
+        outcome.drained = lockstep.draining_since is not None
+    except WrongInput as wrong:
+        outcome.wrong = wrong
+    outcome.actions += len(lockstep.steps)
+    outcome.armed += lockstep.monitor.armed
+    outcome.undone += lockstep.monitor.undone
+    outcome.evidence |= lockstep.evidence

@@ -1,0 +1,142 @@
+"""Shrinking of concrete actions: drop blocks of them, then batch members, then lower numbers, while the rule breaks.
+
+An action that is no longer enabled after something was dropped is skipped, so every trial is a lawful program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kvledger.spec.action import file_of
+from kvledger.spec.actions import Action, Checkpoint, Decode, Evict, Extend, Finish, Submit
+from kvledger.spec.backend import Make
+from kvledger.spec.trace import Step
+from kvledger.spec.world import World
+from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
+
+Call = tuple[Action, bool]  # an action, and whether it is a probe
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """A finding and the steps that lead to it; runs: how many trials it took."""
+
+    finding: Finding
+    steps: list[Step]
+    lockstep: Lockstep
+    runs: int
+
+
+def run_again(
+    make: Make, world: World, calls: list[Call], *, grade: Grade, name: str, drain: bool
+) -> tuple[Finding | None, Lockstep]:
+    """Perform those calls that are enabled, on a fresh backend, then the drain probe if asked for."""
+    lockstep = Lockstep(make, world, grade=grade, name=name, count_armed=False)
+    try:
+        for act, probe in calls:
+            allowed = file_of(act).requires(lockstep.ledger, act) is None
+            if probe and not allowed:
+                lockstep.probe(act)
+            elif allowed and not probe:
+                lockstep.do(act)
+        if drain:
+            lockstep.drain()
+    except Finding as finding:
+        return finding, lockstep
+    return None, lockstep
+
+
+def shrink(
+    make: Make, world: World, steps: list[Step], finding: Finding, *, grade: Grade, name: str, drain: bool
+) -> Shrunk:
+    """The shortest program found that breaks the same rule. drain: the finding came up in the drain probe."""
+    runs = 0
+
+    def trial(calls: list[Call]) -> tuple[Finding, Lockstep] | None:
+        nonlocal runs
+        runs += 1
+        found, lockstep = run_again(make, world, calls, grade=grade, name=name, drain=drain)
+        if found is not None and found.rule == finding.rule and (lockstep.draining_since is not None) == drain:
+            return found, lockstep
+        return None
+
+    calls = [(step.act, step.probe) for step in steps]
+    best = trial(calls)
+    if best is None:  # the backend does not repeat itself: leave what was seen
+        _, lockstep = run_again(make, world, [], grade=grade, name=name, drain=False)
+        return Shrunk(finding, steps, lockstep, runs)
+    changed = True
+    while changed:
+        changed = False
+        calls = _performed(best[1], best[0])
+        for fewer in _simpler(calls):
+            found = trial(fewer)
+            if found is not None:
+                best, changed = found, True
+                break
+    return Shrunk(best[0], best[1].steps, best[1], runs)
+
+
+def _performed(lockstep: Lockstep, finding: Finding) -> list[Call]:
+    """The calls up to the finding; those of the drain probe come by themselves."""
+    upto = finding.step if lockstep.draining_since is None else lockstep.draining_since
+    return [(step.act, step.probe) for step in lockstep.steps[:upto]]
+
+
+def _simpler(calls: list[Call]) -> Iterator[list[Call]]:
+    """Every program that is one step simpler, the boldest first."""
+    for size in (16, 8, 4, 2, 1):
+        if size <= len(calls):
+            for at in range(len(calls) - size, -1, -1):
+                yield calls[:at] + calls[at + size :]
+    for at, (act, probe) in enumerate(calls):
+        for simpler in _lower(act):
+            yield [*calls[:at], (simpler, probe), *calls[at + 1 :]]
+        if isinstance(act, Submit) and len(act.tokens) > 1:
+            yield _shortened(calls, at)
+
+
+def _lower(act: Action) -> Iterator[Action]:
+    """Simpler forms of one action: fewer members, smaller numbers, fewer options."""
+    match act:
+        case Extend(batch) | Decode(batch) if len(batch) > 1:
+            for at in range(len(batch)):
+                yield act._replace(batch=batch[:at] + batch[at + 1 :])  # type: ignore[arg-type]
+        case Submit():
+            if act.namespace != 0:
+                yield act._replace(namespace=0)
+            if act.match_limit is not None:
+                yield act._replace(match_limit=None)
+            if not act.publish:
+                yield act._replace(publish=True)
+            for at, token in enumerate(act.tokens):
+                if token != 0 or type(token) is not int:
+                    yield act._replace(tokens=(*act.tokens[:at], 0, *act.tokens[at + 1 :]))
+        case Checkpoint(req, upto) if upto > 0:
+            yield Checkpoint(req, upto - 1)
+        case Finish(req, keep, publish):
+            if publish:
+                yield Finish(req, keep, False)
+            if keep > 0:
+                yield Finish(req, keep - 1, publish)
+        case Evict(n) if n > 1:
+            yield Evict(n - 1)
+
+
+def _shortened(calls: list[Call], at: int) -> list[Call]:
+    """The prompt of one submit is one token shorter, and what went to its end goes to the new end."""
+    submit = calls[at][0]
+    assert isinstance(submit, Submit)
+    end = len(submit.tokens)
+    shorter: list[Call] = [*calls[:at], (submit._replace(tokens=submit.tokens[:-1]), calls[at][1])]
+    for act, probe in calls[at + 1 :]:
+        if isinstance(act, Extend):
+            batch = tuple(
+                (req, end - 1 if req == submit.req and upto == end else upto, token) for req, upto, token in act.batch
+            )
+            act = Extend(batch)
+        elif isinstance(act, Finish | Checkpoint) and act.req == submit.req and act[1] > end - 1:
+            act = act._replace(**{"keep" if isinstance(act, Finish) else "upto": act[1] - 1})
+        shorter.append((act, probe))
+    return shorter

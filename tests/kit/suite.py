@@ -1,0 +1,36 @@
+"""The conformance suite for pytest: pytest --pyargs kvledger.tests.kit.suite --kv-backend my_adapter:make
+
+One search, then one test a rule: a rule that is not declared or not seen is skipped and says so.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kvledger.spec.rules import RULES
+from kvledger.tests.kit.check import Report, check, make_arguments
+from kvledger.tests.kit.verdict import BROKEN, NOT_DECLARED, UNREACHED, UNSEEN
+
+
+@pytest.fixture(scope="session")
+def kv_report(request: pytest.FixtureRequest) -> Report:
+    """The verdict on the backend, from one search."""
+    option = request.config.getoption
+    return check(option("--kv-backend"), make_arguments(option("--kv-profile"), option("--kv-seed")))
+
+
+def test_no_rule_is_broken(kv_report: Report) -> None:
+    """The search found no counterexample; the failure screen says which, otherwise."""
+    if kv_report.outcome.finding is not None:
+        pytest.fail(kv_report.text, pytrace=False)
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: f"{rule.id}-{rule.name}")
+def test_rule(kv_report: Report, rule: object) -> None:
+    """Each rule holds, and could have been broken often enough for that to mean something."""
+    verdict = next(each for each in kv_report.verdicts if each.rule is rule)
+    if verdict.word in (NOT_DECLARED, UNSEEN):
+        pytest.skip(f"{verdict.word.lower()}: needs {', '.join(verdict.rule.needs) or 'evidence that was not there'}")
+    if kv_report.outcome.finding is not None and verdict.word != BROKEN:
+        pytest.skip("the search ended at another rule")
+    assert verdict.word not in (BROKEN, UNREACHED), f"{verdict.rule.title}: {verdict.word}, armed {verdict.armed} times"

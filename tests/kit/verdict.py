@@ -1,0 +1,44 @@
+"""One word a rule: HOLDS, BROKEN, UNREACHED, UNSEEN, NOT DECLARED."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from kvledger.spec.rules import RULES, Rule, declared
+from kvledger.spec.world import World
+
+HOLDS, BROKEN, UNREACHED, UNSEEN, NOT_DECLARED = "HOLDS", "BROKEN", "UNREACHED", "UNSEEN", "NOT DECLARED"
+ENOUGH = 50  # times that a check must arm a rule before it may say that the rule holds
+
+
+class Verdict(NamedTuple):
+    """A rule, the word for it, and how often it could have been broken."""
+
+    rule: Rule
+    word: str
+    armed: int
+
+
+def verdicts(
+    world: World, armed: Mapping[str, int], *, seen: Collection[str], broken: str | None = None, enough: int = 1
+) -> list[Verdict]:
+    """The word for each rule. seen: the kinds of evidence that were looked at (spec.rules.EVIDENCE)."""
+
+    def word(rule: Rule) -> str:
+        if rule.id == broken:
+            return BROKEN
+        if not declared(rule, world.declared):
+            return NOT_DECLARED
+        if not set(rule.shown_by) & set(seen):
+            return UNSEEN
+        return HOLDS if armed.get(rule.id, 0) >= enough or not rule.must else UNREACHED
+
+    return [Verdict(rule, word(rule), armed.get(rule.id, 0)) for rule in RULES.values()]
+
+
+def counted(found: list[Verdict]) -> str:
+    """How many rules have which word, in one line."""
+    words = [verdict.word for verdict in found]
+    order = (BROKEN, HOLDS, UNREACHED, UNSEEN, NOT_DECLARED)
+    return ", ".join(f"{words.count(word)} {word}" for word in order if word in words)

@@ -1,0 +1,81 @@
+"""kvledger explain: what a stored run shows, in words; or as a pytest to keep."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from kvledger.spec.trace import Trace, judge, read
+from kvledger.spec.world import World
+from kvledger.tests.kit.again import calls_of
+from kvledger.tests.kit.lockstep import Finding
+from kvledger.tests.report.terminal import Screen, show
+
+HELP = """examples:
+  kvledger explain .kvledger/page-6-7a3f.itf.json               the failure screen of a stored run
+  kvledger explain --pytest .kvledger/page-6-7a3f.itf.json      a test that fails until it is fixed
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `kvledger explain`."""
+    parser.add_argument("trace", help="a stored run (.itf.json)")
+    parser.add_argument("--pytest", action="store_true", help="print a pytest instead")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Judge the stored answers once more, and say what they show. Exit 1 if a rule is broken."""
+    path = Path(args.trace)
+    trace = read(path)
+    if args.pytest:
+        print(as_pytest(trace), end="")
+        return 0
+    found = judge(trace, str(path))
+    if found is None:
+        print(f"{len(trace.steps)} actions: every rule that answers and views can show holds")
+        return 0
+    step, rule, facts = found
+    screen = Screen(
+        world=trace.world,
+        steps=trace.steps[:step],
+        finding=Finding(rule, step, facts),
+        command=f"kvledger explain {args.trace}",
+        target=trace.backend or "BACKEND",
+        trace=args.trace,
+        drained=trace.note == "drain",
+    )
+    print(show(screen))
+    return 1
+
+
+def as_pytest(trace: Trace) -> str:
+    """A test of its own: the world, the actions, and that nothing is found."""
+    calls, drained = calls_of(trace)
+    kinds = sorted({type(act).__name__ for act, _ in calls})
+    rule = (trace.rule or "run").lower().replace("-", "_")
+    lines = [f"        ({act!r}, {probe})," for act, probe in calls]
+    backend = trace.backend or "my_adapter:make"
+    return "\n".join(
+        [
+            f'"""{trace.rule or "A stored run"}: found by kvledger check, kept so that it stays fixed."""',
+            "",
+            f"from kvledger.spec.actions import {', '.join(kinds)}",
+            "from kvledger.spec.world import World",
+            "from kvledger.tests.kit.again import first_finding",
+            "",
+            "",
+            f"def test_{rule}():",
+            f"    world = {_world(trace.world)}",
+            "    calls = [  # an action, and whether it is a call that must be refused",
+            *lines,
+            "    ]",
+            f"    finding = first_finding({backend!r}, world, calls, drain={drained})",
+            '    assert finding is None, f"{finding.rule} at step {finding.step}: {dict(finding.facts)}"',
+            "",
+        ]
+    )
+
+
+def _world(world: World) -> str:
+    sizes = f"rows={world.rows}, context_len={world.context_len}, pages={world.pages}, page_size={world.page_size}"
+    return f"World({sizes})"

@@ -1,0 +1,203 @@
+"""The failure screen: what broke, by which step, shown on the rows and pages that matter. 80 columns, no repr.
+
+Every line that starts with a word in the last block is a command.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kvledger.spec.action import name_of
+from kvledger.spec.actions import Submit
+from kvledger.spec.answer import Reply
+from kvledger.spec.explain import action_in_words, answer_in_words, because, page_in_words, row_in_words
+from kvledger.spec.ledger import Ledger
+from kvledger.spec.monitor import Monitor
+from kvledger.spec.page import page_of
+from kvledger.spec.rules import RULES, Broken, Rule
+from kvledger.spec.trace import Step
+from kvledger.spec.world import World
+from kvledger.tests.kit.lockstep import HANGS, RAISES, Finding
+from kvledger.tests.kit.verdict import Verdict
+
+WIDTH = 80
+SUBJECTS = 3  # rows and pages shown at most
+
+
+@dataclass(frozen=True)
+class Screen:
+    """All that a failure screen says. steps end with the guilty one. trace: where it was saved, if it was."""
+
+    world: World
+    steps: Sequence[Step]
+    finding: Finding
+    command: str
+    target: str
+    seed: int | None = None
+    trace: str | None = None
+    found_after: int | None = None
+    verdicts: Sequence[Verdict] = ()
+    blind: str | None = None
+    drained: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """One step, with the state of each subject after it, as the law has it."""
+
+    number: int
+    action: str
+    answer: str
+    states: tuple[str, ...]
+
+
+def show(screen: Screen) -> str:
+    """The whole screen."""
+    before, lines, subjects = _history(screen)
+    rule = RULES.get(screen.finding.rule)
+    guilty = screen.steps[-1]
+    out = [_header(screen), ""]
+    if rule is None:
+        word = {RAISES: "raises", HANGS: "hangs"}[screen.finding.rule]
+        out.append(f"BROKEN  the backend {word}")
+    else:
+        out += _folded(f"BROKEN  {rule.title:26}", rule.sentence)
+    where = "in the drain probe, " if screen.drained else ""
+    out += [f"        {where}by {name_of(guilty.act)}, at step {screen.finding.step}", ""]
+    out += _table(lines, [title for title, _ in subjects])
+    out += ["", *textwrap.wrap(because(screen.finding.rule, screen.finding.facts, before), WIDTH)]
+    out += [*textwrap.wrap(screen.blind, WIDTH)] if screen.blind else []
+    out += ["", *_commands(screen, rule), _tally(screen)]
+    return "\n".join(line.rstrip() for line in out)
+
+
+def _header(screen: Screen) -> str:
+    declared = screen.world.declared
+    facts = f"{declared.name} {declared.version}, page {screen.world.page_size}"
+    facts += f", seed {screen.seed}" if screen.seed is not None else ""
+    command = f"$ {screen.command}"
+    return f"{command}{facts:>{max(WIDTH - len(command), len(facts) + 2)}}"
+
+
+def _folded(lead: str, text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=lead + "  ", subsequent_indent=" " * (len(lead) + 2))
+
+
+def _history(screen: Screen) -> tuple[Ledger, list[Line], list[tuple[str, Callable[[Ledger], str]]]]:
+    """Judge the steps once more, watching the rows and pages that the finding is about."""
+    *earlier, guilty = screen.steps
+    first = Monitor(screen.world, count_armed=False)
+    for step in earlier:
+        _repeat(first, step)
+    before = first.ledger
+    subjects = _subjects(screen.finding, before, guilty)
+    again = Monitor(screen.world, count_armed=False)
+    lines = []
+    for number, step in enumerate(screen.steps, 1):
+        if step is not guilty:
+            _repeat(again, step)
+        elif "kind" in screen.finding.facts:
+            _repeat(again, step)
+            before = again.ledger
+        states = tuple(state(again.ledger) for _, state in subjects)
+        lines.append(Line(number, ("probe: " if step.probe else "") + action_in_words(step.act), _answered(step), states))
+    return before, lines, subjects
+
+
+def _repeat(monitor: Monitor, step: Step) -> None:
+    if step.probe:
+        return
+    try:
+        monitor.step(step.act, step.answer)
+    except Broken:
+        return
+
+
+def _answered(step: Step) -> str:
+    return "" if isinstance(step.act, Submit) and isinstance(step.answer, Reply) else answer_in_words(step.answer)
+
+
+def _subjects(finding: Finding, before: Ledger, guilty: Step) -> list[tuple[str, Callable[[Ledger], str]]]:
+    """The rows and pages that the facts name, then those of the request that they name."""
+    found: dict[tuple[str, int], None] = {}
+    for kind, number in _named(finding, before, guilty):
+        most = before.world.rows if kind == "row" else before.world.pages
+        if 1 <= number <= most and len(found) < SUBJECTS:
+            found[kind, number] = None
+
+    def watch(kind: str, number: int) -> Callable[[Ledger], str]:
+        return lambda ledger: (page_in_words if kind == "page" else row_in_words)(ledger, number)
+
+    return [(f"{kind} {number}", watch(kind, number)) for kind, number in found]
+
+
+def _named(finding: Finding, before: Ledger, guilty: Step) -> Iterator[tuple[str, int]]:
+    facts = finding.facts
+    kind, _, number = str(facts.get("subject", "")).partition(" ")
+    if kind in ("row", "page") and number.isdigit():
+        yield kind, int(number)
+    for name in ("page", "own", "row_lists"):
+        if isinstance(facts.get(name), int):
+            yield "page", facts[name]  # type: ignore[misc]
+    if isinstance(facts.get("row"), int):
+        yield "row", facts["row"]  # type: ignore[misc]
+    cached = facts.get("cached")
+    yield from (("page", page) for page in (cached if isinstance(cached, tuple) else ()))
+    if "freed" in facts:
+        said, law = facts["freed"], facts["law"]
+        yield from (("page", page) for page in said.pages if said.pages.count(page) != law.pages.count(page))  # type: ignore[attr-defined]
+        yield from (("page", page) for page in law.pages if said.pages.count(page) != law.pages.count(page))  # type: ignore[attr-defined]
+    req = facts.get("req", facts.get("subject", getattr(guilty.act, "req", None)))
+    if req in before.records and before.world.has("ROWS"):
+        yield "row", before.records[str(req)].row or 0
+    yield from (("page", page) for page in before.tables.get(str(req), ()))
+    if isinstance(guilty.answer, Reply):
+        size = before.world.page_size
+        for slots in (*guilty.answer.matched, *guilty.answer.slots):
+            yield from (("page", page_of(slot, size)) for slot in slots)
+
+
+def _table(lines: list[Line], subjects: list[str]) -> list[str]:
+    """Step, action, answer, then a column for each subject; as wide as they need, the answer cut to fit."""
+    columns = [[line.states[at] for line in lines] for at in range(len(subjects))]
+    widths = [max(map(len, [title, *column])) + 2 for title, column in zip(subjects, columns, strict=True)]
+    while widths and sum(widths) > WIDTH - 46:
+        widths.pop()
+    action = min(max(len(line.action) for line in lines), 34) + 2
+    answer = max(min(max(len(line.answer) for line in lines) + 2, WIDTH - 10 - action - sum(widths)), 12)
+    titles = "".join(f"{title:{width}}" for title, width in zip(subjects, widths, strict=False))
+    out = [f"    step  {'action':{action}}{'answer':{answer}}{titles}"]
+    for line in lines:
+        states = "".join(f"{state:{width}}" for state, width in zip(line.states, widths, strict=False))
+        mark = ">" if line is lines[-1] else " "
+        acts = textwrap.wrap(line.action, action - 2) or [""]
+        said = textwrap.wrap(line.answer, answer - 2) or [""]
+        out.append(f"  {mark} {line.number:4}  {acts[0]:{action}}{said[0]:{answer}}{states}")
+        for at in range(1, max(len(acts), len(said))):
+            more = [column[at] if at < len(column) else "" for column in (acts, said)]
+            out.append(f"          {more[0]:{action}}{more[1]}")
+    return out
+
+
+def _commands(screen: Screen, rule: Rule | None) -> list[str]:
+    out = []
+    if screen.trace is not None:
+        test = f"test_{(rule.id if rule else screen.finding.rule).lower().replace('-', '_')}.py"
+        out.append(f"again    kvledger replay {screen.trace} --backend {screen.target}")
+        out.append(f"pytest   kvledger explain --pytest {screen.trace} > {test}")
+    if rule is not None:
+        out.append(f"rule     kvledger rules {rule.name}")
+    return out
+
+
+def _tally(screen: Screen) -> str:
+    parts = []
+    if screen.found_after is not None:
+        parts.append(f"{screen.found_after} actions shrunk to {len(screen.steps)}.")
+    others = [verdict.word for verdict in screen.verdicts if verdict.rule.id != screen.finding.rule]
+    if others:
+        words = [f"{others.count(word)} {word.lower()}" for word in dict.fromkeys(others)]
+        parts.append(f"{len(others)} other rules: {', '.join(words)}.")
+    return f"{' '.join(parts):{WIDTH - 8}}  exit 1"
