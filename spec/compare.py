@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from kvledger.spec.backend import CachedView, RecordView, Totals, View
@@ -105,7 +106,9 @@ def _of_free_rows(ledger: Ledger, free: Sequence[Row]) -> Iterator[Difference]:
             yield Difference("the row is on the free list more than once", f"row {row}", "once", f"{times} times")
         elif row in held:
             yield Difference("a held row is on the free list", f"row {row}", f"held by {held[row]}", "free")
-    for row in sorted(set(range(1, ledger.world.rows + 1)) - held.keys() - set(free)):
+    listed = set(free) | held.keys()
+    lost = (row for row in range(1, ledger.world.rows + 1) if row not in listed)
+    for row in islice(lost, ledger.world.rows - sum(1 <= row <= ledger.world.rows for row in listed if row)):
         yield Difference("a free row is not on the free list", f"row {row}", "free", "not free")
 
 
@@ -124,7 +127,9 @@ def _of_free_pages(ledger: Ledger, free: Sequence[PageId]) -> Iterator[Differenc
             yield Difference("a locked page is on the free list", f"page {page}", law, "free")
         elif state.kind == CACHED:
             yield Difference("a cached page is on the free list", f"page {page}", "cached", "free")
-    for page in sorted(set(range(1, ledger.world.pages + 1)) - ledger.pages.keys() - set(free)):
+    listed = {page for page in free if ledger.is_free(page)}
+    lost = (page for page in range(1, ledger.world.pages + 1) if ledger.is_free(page) and page not in listed)
+    for page in islice(lost, ledger.free_pages() - len(listed)):
         yield Difference("a free page is not on the free list", f"page {page}", "free", "not free")
 
 

@@ -21,7 +21,9 @@ from kvledger.spec.world import WrongInput
 
 Json: TypeAlias = object
 NOTHING: Json = {"tag": "Nothing", "value": {}}
-DIGITS = 600  # of the longest number; Python itself may refuse to read longer ones
+DIGITS = 600  # of the longest number: fewer than the least limit that Python can be set to
+LIMIT = 10**DIGITS
+DECIMAL = re.compile(f"-?[0-9]{{1,{DIGITS}}}")
 
 
 class Kind(NamedTuple):
@@ -33,7 +35,13 @@ class Kind(NamedTuple):
 
 def wrong(where: str, value: object, expected: str) -> WrongInput:
     """The complaint: where, what stands there, what was expected. One line."""
-    return WrongInput(f"{where} = {' '.join(short_repr(value).split())}, expected {expected}")
+    return WrongInput(f"{where} = {short(value)}, expected {expected}")
+
+
+def short(value: object) -> str:
+    """A value on one line, cut where it is long."""
+    line = " ".join(short_repr(value).split())
+    return line if len(line) <= 80 else line[:77] + "..."
 
 
 def as_object(json: Json, where: str) -> dict[str, Json]:
@@ -51,7 +59,7 @@ def _put_number(value: Any, where: str) -> Json:
         number = int(index(value))
     except TypeError:
         raise wrong(where, value, "a whole number") from None
-    if abs(number) >= 10**DIGITS:
+    if abs(number) >= LIMIT:
         raise WrongInput(f"{where} is a number of more than {DIGITS} digits, expected a shorter one")
     return {"#bigint": str(number)}
 
@@ -62,7 +70,7 @@ def _take_number(json: Json, where: str) -> int:
             pass
         case int():
             return json
-        case {"#bigint": str(digits)} if re.fullmatch(f"-?[0-9]{{1,{DIGITS}}}", digits):
+        case {"#bigint": str(digits)} if DECIMAL.fullmatch(digits):
             return int(digits)
     raise wrong(where, json, "a whole number")
 
@@ -188,13 +196,16 @@ def map_of(key: Kind, value: Kind) -> Kind:
     def put(mapping: Any, where: str) -> Json:
         if not hasattr(mapping, "items"):
             raise wrong(where, mapping, "a mapping")
-        return {"#map": [[key.put(name, where), value.put(each, f"{where}[{name!r}]")] for name, each in mapping.items()]}
+        pairs = [[key.put(name, where), value.put(each, f"{where}[{name!r}]")] for name, each in mapping.items()]
+        return {"#map": pairs}
 
     def take(json: Json, where: str) -> dict[Any, Any]:
         match json:
             case {"#map": list(pairs)} if all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-                names = [key.take(pair[0], where) for pair in pairs]
-                found = {name: value.take(pair[1], f"{where}[{name!r}]") for name, pair in zip(names, pairs, strict=True)}
+                found = {}
+                for name, each in pairs:
+                    taken = key.take(name, where)
+                    found[taken] = value.take(each, f"{where}[{taken!r}]")
                 if len(found) == len(pairs):
                     return found
         raise wrong(where, json, "a map, no key twice")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from kvledger.spec.actions import Submit
@@ -34,7 +35,8 @@ class Key(NamedTuple):
     parent: PageId | None
 
 
-class Keyframe(NamedTuple):
+@dataclass(frozen=True)
+class Keyframe:
     """requests: each as the submit that would bring it as it is now. pages: those that are not free.
     index: each cached key, named by its lowest page."""
 

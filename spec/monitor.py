@@ -13,7 +13,7 @@ from typing import TypeAlias
 from kvledger.spec.action import apply, file_of, name_of
 from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Extend, Finish, Retract, decode, extend
 from kvledger.spec.actions.giving import Publisher, holding
-from kvledger.spec.actions.taking import Member
+from kvledger.spec.actions.taking import Member, judge_matched
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import View
 from kvledger.spec.compare import RULE_OF, differences
@@ -143,6 +143,9 @@ class Monitor:
         if isinstance(act, Checkpoint):
             return Granted(published=self._repointed(act, said, where), evicted=evicted, freed=said.freed)
         counted(said.slots, len(members), where, "lists of slots, one for each member")
+        if any(len(slots) != who.upto - who.prefix for who, slots in zip(members, said.slots, strict=True)):
+            for member, found in zip(starters, matched, strict=True):  # a wrong match explains a wrong count
+                judge_matched(self.ledger, member.req, found)
         prefixes, pages, publishers = iter(matched), [], []
         for member, slots in zip(members, said.slots, strict=True):
             table = next(prefixes) if member.starts else self.ledger.tables[member.req]
@@ -210,7 +213,8 @@ class Monitor:
                 stays.append((req, (0,)))
                 continue
             _, protected, upto, table = who[req]
-            need(k >= protected and k % size == 0, "CACHE-3", req=req, upto=k, committed=upto)
+            whole = protected <= k <= len(table) * size and k % size == 0
+            need(whole, "CACHE-3", req=req, upto=k, committed=upto)
             first, most = protected // size, self.ledger.publishable(upto)
             pages = list(table[first : k // size])
             for ordinal in range(first, min(first + len(pages), most)):
@@ -219,5 +223,5 @@ class Monitor:
                 if there and (not self.world.has("DUPLICATES") or pages[ordinal - first] in gone):
                     pages[ordinal - first] = min(there)
             if k > protected:
-                stays.append((req, (*pages, *[0] * (k // size - first - len(pages)))))
+                stays.append((req, tuple(pages)))
         return tuple(stays)

@@ -17,22 +17,25 @@ is passed over: a field may be added that older readers can do without. Any othe
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from kvledger.spec.action import file_of, name_of
-from kvledger.spec.actions import Action
+from kvledger.spec.action import apply, file_of, name_of
+from kvledger.spec.actions import Action, Checkpoint, Decode, Extend, decode, extend
+from kvledger.spec.actions.giving import Publisher
+from kvledger.spec.actions.taking import Member
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import View
-from kvledger.spec.itf import NOTHING, NUMBER, TEXT, TRUTH, Json, as_object, wrong
+from kvledger.spec.itf import NOTHING, NUMBER, TEXT, TRUTH, Json, as_object, short, wrong
 from kvledger.spec.keyframe import KEYFRAME, Keyframe, keyframe
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
-from kvledger.spec.rules import RULES, Broken
+from kvledger.spec.page import slot_of
+from kvledger.spec.rules import Broken
 from kvledger.spec.stored import ACTIONS, ANSWER, VIEW, WORLD
-from kvledger.spec.world import World, WrongInput
+from kvledger.spec.world import PageId, Slot, World, WrongInput
 
 VERSION = "1"
 VARS = ("mbt::actionTaken", "mbt::nondetPicks", "answer")
@@ -53,10 +56,8 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """One run. rule: the one that breaks; None: a valid trace. at: the guilty step, from 1. backend: who answered.
-
-    keyframes: step -> what the law held true after it, as stored. file: where the trace was read from.
-    """
+    """One run. rule: what breaks; None: a valid trace. at: the guilty step, from 1; one past the last: the call that
+    got no answer. backend: who answered. keyframes: step -> what the law held true after it, as stored."""
 
     world: World
     steps: tuple[Step, ...]
@@ -65,13 +66,10 @@ class Trace:
     backend: str = ""
     note: str = ""
     keyframes: Mapping[int, Keyframe] = field(default_factory=dict)
-    file: str = field(default="trace", compare=False)
 
     def __post_init__(self) -> None:
-        if self.rule is not None and self.rule not in RULES:
-            raise wrong("rule", self.rule, "the id of a rule, such as ROW-1")
-        if self.at is not None and (self.rule is None or not 1 <= self.at <= len(self.steps)):
-            raise wrong("at", self.at, f"a step from 1 to {len(self.steps)}, and a rule that breaks there")
+        if self.at is not None and (self.rule is None or not 1 <= self.at <= len(self.steps) + 1):
+            raise wrong("at", self.at, f"a step from 1 to {len(self.steps) + 1}, and a rule that breaks there")
 
 
 # ---- writing
@@ -83,32 +81,34 @@ def write(trace: Trace, path: str | Path, *, states: bool = False) -> None:
     Raises WrongInput naming the file and the state that cannot be stored: a token that is not text, a whole number,
     a truth value or a tuple of them; an answer or a view of a wrong type.
     """
-    content = text(replace(trace, file=str(path)), states=states)
+    content = text(trace, str(path), states=states)
     try:
         Path(path).write_text(content, encoding="utf-8", newline="\n")
     except (OSError, ValueError) as error:
         raise WrongInput(f"{path}: cannot be written, {getattr(error, 'strerror', error)}") from None
 
 
-def text(trace: Trace, *, states: bool = False) -> str:
-    """What `write` stores: the same text for the same trace."""
+def text(trace: Trace, file: str = "trace", *, states: bool = False) -> str:
+    """What `write` stores: the same text for the same trace. file: its name, for complaints."""
     about = {"rule": trace.rule, "at": trace.at, "backend": trace.backend, "note": trace.note}
-    meta = {"format": "ITF", "kvledger": VERSION} | {name: value for name, value in about.items() if value}
-    head = {"#meta": meta, "params": ["world"], "vars": list(VARS)}
-    frames = _keyframes(trace) if states else {}
+    head = {
+        "#meta": {"format": "ITF", "kvledger": VERSION} | {name: value for name, value in about.items() if value},
+        "params": ["world"],
+        "vars": list(VARS),
+    }
+    frames = _keyframes(trace, file) if states else {}
     try:
-        lines = ",\n".join(map(json.dumps, _states(trace, frames)))
+        lines = ",\n".join(map(json.dumps, _states(trace, file, frames)))
     except RecursionError:
-        raise WrongInput(f"{trace.file}: a token is nested too deeply, expected a flatter one") from None
-    return "{" + ",\n".join(f'"{name}": {json.dumps(part)}' for name, part in head.items()) + (
-        f',\n"states": [\n{lines}\n]}}\n'
-    )
+        raise WrongInput(f"{file}: a token is nested too deeply, expected a flatter one") from None
+    parts = [f'"{name}": {json.dumps(part)}' for name, part in head.items()]
+    return "{" + ",\n".join([*parts, f'"states": [\n{lines}\n]']) + "}\n"
 
 
-def _states(trace: Trace, frames: Mapping[int, Keyframe]) -> Iterator[Json]:
-    yield _state(0, "init", {}, NOTHING) | {"world": WORLD.put(trace.world, f"{trace.file}: state 0: world")}
+def _states(trace: Trace, file: str, frames: Mapping[int, Keyframe]) -> Iterator[Json]:
+    yield _state(0, "init", {}, NOTHING) | {"world": WORLD.put(trace.world, f"{file}: state 0: world")}
     for number, step in enumerate(trace.steps, 1):
-        where, name = f"{trace.file}: state {number}", name_of(step.act)
+        where, name = f"{file}: state {number}", name_of(step.act)
         picks = ACTIONS[type(step.act)].put(step.act, f"{where}: {name}")
         state = _state(number, name, picks, ANSWER.put(step.answer, f"{where}: answer"))
         if step.probe:
@@ -171,7 +171,7 @@ def _trace(content: Json, file: str) -> Trace:
         if "ledger" in state:
             frames[number] = KEYFRAME.take(state["ledger"], f"{where}: ledger")
     try:
-        return Trace(world, tuple(steps), keyframes=frames, file=file, **about)
+        return Trace(world, tuple(steps), keyframes=frames, **about)
     except WrongInput as error:
         raise WrongInput(f"{file}: {error}") from None
 
@@ -197,7 +197,7 @@ def _part(content: dict[str, Json], name: str, where: str) -> Json:
 # ---- judging
 
 
-def judge(trace: Trace) -> Finding | None:
+def judge(trace: Trace, file: str = "trace") -> Finding | None:
     """The first finding: step (from 1), rule, facts; None if no rule breaks in what is stored.
 
     Answers are judged, those to probes too, and views compared where there are any. Raises WrongInput, naming file
@@ -206,27 +206,29 @@ def judge(trace: Trace) -> Finding | None:
     """
 
     def compare(number: int, ledger: Ledger) -> None:
-        if number in trace.keyframes:
-            law = keyframe(ledger)
-            for part, stored, true in zip(law._fields, trace.keyframes[number], law, strict=True):
-                if stored != true:
-                    raise wrong(f"{trace.file}: step {number}: ledger.{part}", stored, f"as the law has it: {true}")
+        if number not in trace.keyframes:
+            return
+        stored, law = trace.keyframes[number], keyframe(ledger)
+        for part in fields(law):
+            here, true = getattr(stored, part.name), getattr(law, part.name)
+            if here != true:
+                raise wrong(f"{file}: step {number}: ledger.{part.name}", here, f"{short(true)}, as the law has it")
 
-    return _follow(trace, compare)
+    return _follow(trace, file, compare)
 
 
-def _keyframes(trace: Trace) -> dict[int, Keyframe]:
+def _keyframes(trace: Trace, file: str) -> dict[int, Keyframe]:
     frames: dict[int, Keyframe] = {}
 
     def note(number: int, ledger: Ledger) -> None:
         if number % FRAME_EVERY == 0 or number in (len(trace.steps), (trace.at or 0) - 1):
             frames[number] = keyframe(ledger)
 
-    _follow(trace, note)
+    _follow(trace, file, note)
     return frames
 
 
-def _follow(trace: Trace, after: Callable[[int, Ledger], None]) -> Finding | None:
+def _follow(trace: Trace, file: str, after: Callable[[int, Ledger], None]) -> Finding | None:
     """Judge up to the first finding; `after` is called with each step that breaks nothing."""
     monitor = Monitor(trace.world, count_armed=False)
     for number, step in enumerate(trace.steps, 1):
@@ -235,7 +237,7 @@ def _follow(trace: Trace, after: Callable[[int, Ledger], None]) -> Finding | Non
         except Broken as broken:
             return number, broken.rule, broken.facts
         except WrongInput as error:
-            raise WrongInput(f"{trace.file}: step {number}: {error}") from None
+            raise WrongInput(f"{file}: step {number}: {error}") from None
         after(number, monitor.ledger)
     monitor.finish()
     return None
@@ -251,3 +253,52 @@ def _judge_step(monitor: Monitor, step: Step) -> None:
         monitor.probe(step.act, step.answer)
     if step.view is not None:
         monitor.compare(step.view, step.act, answer)
+
+
+# ---- a run that nobody performed
+
+
+def of_path(world: World, path: Iterable[tuple[Action, Granted | Refused]], backend: str = "", note: str = "") -> Trace:
+    """A path of exploration as the run of a backend that chose these answers."""
+    ledger, steps = Ledger.start(world), []
+    for act, answer in path:
+        steps.append(Step(act, said(ledger, act, answer)))
+        ledger = apply(ledger, act, answer).commit()
+    return Trace(world, tuple(steps), backend=backend, note=note)
+
+
+def said(ledger: Ledger, act: Action, answer: Granted | Refused) -> Reply | Refused:
+    """What a backend says that gives this legal answer: slots for pages. ledger: before the action.
+
+    Words do not reach further than this: a merge is always with the lowest of several pages under its key.
+    """
+    if isinstance(answer, Refused):
+        return answer
+    size = ledger.world.page_size
+
+    def in_slots(table: tuple[PageId, ...], start: int, upto: int) -> tuple[Slot, ...]:
+        return tuple(slot_of(table[position // size], position, size) for position in range(start, upto))
+
+    members: list[Member] = []
+    publishers: list[Publisher] = []
+    if isinstance(act, Extend):
+        members = extend.members(ledger, act)
+        publishers = extend.publishers(ledger, members, answer)
+    elif isinstance(act, Decode):
+        members = decode.members(ledger, act)
+        publishers = decode.publishers(ledger, members, answer)
+    slots = [in_slots(who.table, member.prefix, who.upto) for member, who in zip(members, publishers, strict=True)]
+    if isinstance(act, Checkpoint):
+        slots = [in_slots(pages, 0, len(pages) * size) for _, pages in answer.published]
+    protected = {who.req: who.protected for who in publishers}
+    return Reply(
+        rows=answer.rows if ledger.world.has("ROWS") else (),
+        matched=tuple(in_slots(pages, 0, len(pages) * size) for pages in answer.matched),
+        slots=tuple(slots),
+        published={
+            req: protected.get(req, ledger.record(req).protected_len) + len(pages) * size
+            for req, pages in answer.published
+        },
+        evicted=answer.evicted,
+        freed=answer.freed,
+    )

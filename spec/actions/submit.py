@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.taking import judge_refused
-from kvledger.spec.answer import Granted, Refused
+from kvledger.spec.actions.giving import judge_given
+from kvledger.spec.actions.taking import judge_evicted, judge_refused
+from kvledger.spec.answer import Freed, Granted, Refused
 from kvledger.spec.ledger import Edit, Ledger, Request
 from kvledger.spec.world import Namespace, ReqId, Token
 
@@ -39,6 +40,9 @@ def judge(ledger: Ledger, act: Submit, answer: Granted | Refused) -> None:
     """What the backend owes: it may not refuse what takes nothing."""
     if isinstance(answer, Refused):
         judge_refused(ledger, [], answer)
+        return
+    judge_evicted(ledger, answer.evicted)
+    judge_given(ledger, "submit", [], answer)
 
 
 def effect(edit: Edit, act: Submit, answer: Granted) -> None:
@@ -50,4 +54,4 @@ def effect(edit: Edit, act: Submit, answer: Granted) -> None:
 
 def answers(ledger: Ledger, act: Submit, least: bool) -> Iterator[Granted | Refused]:
     """Every legal answer of a small world."""
-    yield Granted()
+    yield Granted(freed=Freed())

@@ -103,10 +103,11 @@ def take(ledger: Ledger, members: list[Member], policy: Policy) -> Granted | Ref
 def leaves(ledger: Ledger, reading: Collection[PageId], n: int, policy: Policy) -> frozenset[PageId]:
     """n evictable pages (or all), so that what remains is closed under parents where that is declared."""
     left = {page for page in ledger.evictable() if page not in reading}
-    children = Counter(entry.parent for entry in ledger.index.values()) if ledger.world.has("LEAF_FIRST") else Counter()
+    parents = [entry.parent for entry in ledger.index.values()] if ledger.world.has("LEAF_FIRST") else []
+    children = Counter(parents)
     gone: set[PageId] = set()
     while len(gone) < n and left:
-        free_to_go = [page for page in left if not children[ledger.pages[page].owner]]
+        free_to_go = [page for page in left if children[ledger.pages[page].owner] <= 0]
         page = policy.choose(free_to_go, 1)[0]
         left.remove(page)
         gone.add(page)

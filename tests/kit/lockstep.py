@@ -112,11 +112,11 @@ class Lockstep:
             self.do(flush)
         room = self.world.pages - self.world.declared.headroom
         widest = pages_for(self.world.context_len, self.world.page_size)
-        rows = self.world.rows if self.world.has("ROWS") else room
-        for number in range(min(rows, room)):
-            pages = min(widest, room - (min(rows, room) - number - 1))
-            upto = min(pages * self.world.page_size, self.world.context_len)
+        requests = min(self.world.rows, room) if self.world.has("ROWS") else room
+        for number in range(requests):
+            pages = min(widest, room - (requests - number - 1))  # the others get one at least
             room -= pages
+            upto = min(pages * self.world.page_size, self.world.context_len)
             req = f"drain{number}"
             self.do(Submit(req, tuple((req, at) for at in range(upto)), "drain"))
             self.do(Extend(((req, upto, 0),)))
@@ -141,11 +141,13 @@ class Lockstep:
 
     def _call(self, act: Action, *, probe: bool) -> Reply | Refused:
         self._number += 1
+        if self._record:
+            self.steps.append(Step(act, Refused(), probe))  # until it answers, if it does
         reply = self._theirs(self.backend.do, act)
         if self._first_strike is None and struck():
             self._first_strike = self._number
         if self._record:
-            self.steps.append(Step(act, reply, probe))
+            self.steps[-1] = Step(act, reply, probe)
         return reply
 
     def _write(self, members: list[Member], reply: Reply) -> None:

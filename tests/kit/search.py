@@ -40,7 +40,6 @@ class Outcome:
     finding: Finding | None = None
     steps: list[Step] = field(default_factory=list)
     drained: bool = False  # the finding came up in the drain probe
-    wrong: WrongInput | None = None
 
 
 def search(
@@ -76,24 +75,20 @@ def search(
         st.lists(move, min_size=MOVES, max_size=MOVES),
     )
     def examples(world: World, profile: str, alike: bool, moves: list[Draw]) -> None:
-        if outcome.finding is not None or outcome.wrong is not None:
-            return
-        if outcome.actions >= budget:
-            raise _Enough
         _example(make, world, Traffic.of(profile, alike), moves, name, grade, outcome)
         progress(outcome.actions)
+        if outcome.finding is not None or outcome.actions >= budget:
+            raise _Enough
 
     try:
         examples()
     except _Enough:
         pass
-    if outcome.wrong is not None:
-        raise outcome.wrong
     return outcome
 
 
 class _Enough(BaseException):
-    """The budget is spent. Not an Exception, so that Hypothesis lets it through at once."""
+    """A finding, or the budget is spent. Not an Exception, so that Hypothesis lets it through at once."""
 
 
 def possible(make: Make, pools: list[World], name: str) -> list[World]:
@@ -126,8 +121,6 @@ def _example(
     except Finding as finding:
         outcome.finding, outcome.steps = finding, lockstep.steps
         outcome.drained = lockstep.draining_since is not None
-    except WrongInput as wrong:
-        outcome.wrong = wrong
     outcome.actions += len(lockstep.steps)
     outcome.armed += lockstep.monitor.armed
     outcome.undone += lockstep.monitor.undone

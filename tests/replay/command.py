@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         shown = sentence if default is None else f"{sentence}; default: {default}"
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=shown)
     parser.add_argument("--view", action="store_true", help="compare the backend's own books and content at every step")
-    parser.add_argument("--json", metavar="FILE", help="write figures and verdicts there as well; - for standard output")
+    parser.add_argument("--json", metavar="FILE", help="write the verdict there as well; - for standard output")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("--synthetic", action="store_true", help="write a made-up trace to the file; replay nothing")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the made-up trace; default: 0")

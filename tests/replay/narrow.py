@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from kvledger.spec.actions import Action, Decode, Extend
+from kvledger.spec.actions import Action, Decode, Evict, Extend, Flush
 from kvledger.spec.backend import Make
 from kvledger.spec.trace import Step
 from kvledger.spec.world import ReqId, World
@@ -77,7 +77,7 @@ def _named(act: Action) -> list[ReqId]:
     """The requests that an action is about."""
     if isinstance(act, Extend | Decode):
         return [member[0] for member in act.batch]
-    return [act.req] if hasattr(act, "req") else []
+    return [] if isinstance(act, Evict | Flush) else [act.req]
 
 
 def _only(calls: list[Call], requests: set[ReqId]) -> list[Call]:

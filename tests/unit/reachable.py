@@ -1,0 +1,18 @@
+"""Every reachable state of a small world, for the tests that look at each."""
+
+from __future__ import annotations
+
+from kvledger.spec.explore import explore
+from kvledger.spec.ledger import Ledger
+from kvledger.spec.world import Scope, World
+
+
+def reachable(world: World, scope: Scope) -> list[Ledger]:
+    """One of each up to renaming, in the order of the search. Every state has a move, so each is seen before one."""
+    found: dict[int, Ledger] = {}
+
+    def note(before: Ledger, *_: object) -> None:
+        found[id(before)] = before
+
+    explore(world, scope, on_transition=note)
+    return list(found.values())
