@@ -64,6 +64,8 @@ class Moment:
             yield holding(ledger, act.req, act.upto)
         elif isinstance(act, Finish) and act.publish and "finish" in declared.publishes_on:
             yield holding(ledger, act.req, act.keep)
+        elif isinstance(act, Abort) and self.leaver and "abort" in declared.publishes_on:
+            yield holding(ledger, act.req, ledger.records[act.req].committed_len)
 
     def duplicates(self) -> bool:
         """Whether a page is published whose key is cached already."""
@@ -147,7 +149,7 @@ def _(m: Moment) -> bool:
     return isinstance(m.answer, Refused) and m.answer.short == "rows"
 
 
-@situation("a held row grows", "ROW-3 REC-2 TAB-2")
+@situation("a held row grows", "ROW-3 REC-2 TAB-2 TAG-1")
 def _(m: Moment) -> bool:
     return m.granted and len(m.members) > len(m.starters)
 
@@ -211,9 +213,11 @@ def _(m: Moment) -> bool:
     return m.ledger.free_pages() == 0
 
 
-@situation("private and cached pages stand side by side", "CONS-1")
+@situation("pages of every kind stand side by side", "CONS-1")
 def _(m: Moment) -> bool:
-    return bool(m.ledger.records) and bool(m.ledger.index)
+    ledger = m.ledger
+    cached = bool(ledger.index) or not ledger.world.has("PREFIX_CACHE")
+    return cached and bool(ledger.records) and ledger.free_pages() > 0
 
 
 # ---- the prefix cache

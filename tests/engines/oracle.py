@@ -199,8 +199,8 @@ def make_lifo(world: World) -> Oracle:
 
 
 def make_fifo(world: World) -> Oracle:
-    """What came back first goes out first: vLLM's free queue. Publishes when a request is aborted, too."""
-    return Oracle(world, Policy("fifo", _declared("fifo", PLAIN, ("checkpoint", "finish", "abort"))))
+    """What came back first goes out first: vLLM's free queue. Publishes at an abort, too; its keys are bigrams."""
+    return Oracle(world, Policy("fifo", _declared("fifo", PLAIN, ("checkpoint", "finish", "abort"), key_lag=1)))
 
 
 def make_random(world: World) -> Oracle:
@@ -209,6 +209,6 @@ def make_random(world: World) -> Oracle:
 
 
 def make_adversarial(world: World) -> Oracle:
-    """Evicts without need, publishes little, matches a page less, keeps a page back, keys reach a token further."""
-    declared = _declared("adversarial", PLAIN, ("checkpoint", "finish"), headroom=1, match_backoff=1, key_lag=1)
+    """Evicts without need, publishes little, matches a page less than it could, keeps a page back for starts."""
+    declared = _declared("adversarial", PLAIN, ("checkpoint", "finish"), headroom=1, match_backoff=1)
     return Oracle(world, Policy("lifo", declared, needless=True))

@@ -12,7 +12,21 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from kvledger.spec.action import file_of
-from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
+from kvledger.spec.actions import (
+    Abort,
+    Action,
+    Checkpoint,
+    Decode,
+    Evict,
+    Extend,
+    Finish,
+    Flush,
+    Retract,
+    Submit,
+    decode,
+    extend,
+)
+from kvledger.spec.actions.taking import demand, obtainable
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.world import ReqId, Token, World
 
@@ -28,23 +42,25 @@ STRIDE = 7  # coprime to the ring's length: the next neighbour would starve what
 
 # name -> how many places of the ring each kind has
 PROFILES: dict[str, dict[str, int]] = {
-    "even": dict(submit=4, extend=7, decode=7, checkpoint=4, finish=4, retract=2, abort=2, evict=2, flush=1, again=2, probe=2),
-    "sharing": dict(submit=7, extend=9, decode=3, checkpoint=6, finish=5, retract=1, abort=1, evict=1, flush=1, again=1, probe=2),
-    "pressure": dict(submit=6, extend=9, decode=9, checkpoint=3, finish=2, retract=3, abort=1, evict=1, flush=1, again=4, probe=2),
+    "even": dict(submit=4, extend=7, decode=7, checkpoint=4, finish=4, retract=3, abort=2, evict=2, flush=1, again=3, probe=2),
+    "sharing": dict(submit=8, extend=8, decode=3, checkpoint=5, finish=5, retract=2, abort=1, evict=1, flush=1, again=3, probe=1),
+    "pressure": dict(submit=6, extend=8, decode=7, checkpoint=3, finish=2, retract=3, abort=1, evict=1, flush=1, again=6, probe=2),
 }  # fmt: skip
 
 
 class Traffic(NamedTuple):
     """How one example behaves. alike: all requests sample the same tokens, so that duplicates form while decoding;
-    else each its own, so that aliasing shows."""
+    else each its own, so that aliasing shows. narrow: few different prompts, so that much is shared."""
 
     ring: tuple[str, ...]
     alike: bool
+    narrow: bool
 
     @classmethod
     def of(cls, profile: str, alike: bool) -> Traffic:
         """The ring of a profile: equal kinds side by side."""
-        return cls(tuple(kind for kind, places in PROFILES[profile].items() for _ in range(places)), alike)
+        ring = tuple(kind for kind, places in PROFILES[profile].items() for _ in range(places))
+        return cls(ring, alike, profile == "sharing")
 
 
 def next_action(
@@ -57,7 +73,7 @@ def next_action(
         kind = traffic.ring[place]
         if kind not in tried:
             tried.add(kind)
-            act = refused if kind == "again" else CANDIDATES[kind](ledger, traffic, draw)
+            act = _again(ledger, refused) if kind == "again" else CANDIDATES[kind](ledger, traffic, draw)
             if act is not None and (file_of(act).requires(ledger, act) is None) != (kind == "probe"):
                 return act, kind == "probe"
         place = (place + STRIDE) % len(traffic.ring)
@@ -77,30 +93,49 @@ def worlds(world_sizes: tuple[tuple[int, int, int], ...] = SIZES) -> list[World]
 # ---- candidates: None where the kind is not enabled
 
 
-def _submit(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
+def _again(ledger: Ledger, refused: Action | None) -> Action | None:
+    """What was refused for want of room, as soon as there is room."""
+    if not isinstance(refused, Extend | Decode) or file_of(refused).requires(ledger, refused) is not None:
+        return None
+    file = extend if isinstance(refused, Extend) else decode
+    members = file.members(ledger, refused)  # type: ignore[arg-type]
+    starting = sum(member.starts for member in members)
+    rows = starting <= ledger.free_rows() or not ledger.world.has("ROWS")
+    return refused if rows and sum(demand(ledger, members)) <= obtainable(ledger, members) else None
+
+
+def _submit(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
     _, i, j, k = draw
     idle = [req for req in REQUESTS if req not in ledger.requests]
     if not idle:
         return None
     size = ledger.world.page_size
     lengths = (2 * size, size + 1, 2 * size + 1, 3 * size, size, 5, 7, 1)
-    length = min(lengths[i % 8], 20)
-    tokens = STEMS[i // 8 % 2][:length]
-    if j % 4 == 0:
+    length = min(lengths[i % 2 * (i // 2 % 3) if traffic.narrow else i % 8], 20)
+    tokens = STEMS[0 if traffic.narrow else i // 8 % 2][:length]
+    if j % 4 == 0 and not traffic.narrow:
         tokens = (*tokens[:-1], LOOKALIKES[j // 4 % 3])
     limit = size * (k // 4 % 3) if k % 8 == 7 else None
-    return Submit(idle[0], tokens, NAMESPACES[j % 5 == 1], limit, k % 8 != 5)
+    return Submit(idle[0], tokens, NAMESPACES[j % 5 < 2], limit, k % 8 != 5)
 
 
 def _extend(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
     _, i, j, k = draw
     able = [req for req in ledger.requests if not ledger.caught_up(req) and _room(ledger, req) > ledger.prefix(req)]
+    if k % 8 and ledger.world.has("ROWS"):  # else more may start than there are rows
+        starting = [req for req in able if not ledger.holds_row(req)]
+        able = [req for req in able if req not in starting[ledger.free_rows() :]]
     if not able:
         return None
+    together = j % 2 or traffic.narrow
+    return Extend(tuple(_member(ledger, traffic, req, k) for req in _batch(ledger, able, i, together)))
+
+
+def _batch(ledger: Ledger, able: list[ReqId], i: int, together: bool | int) -> list[ReqId]:
+    """One of these requests, or as many as a batch may have, that one first."""
     first = able[i % len(able)]
     most = ledger.world.declared.max_batch or len(able)
-    chosen = [first, *(req for req in able if req != first)][:most] if j % 2 else [first]
-    return Extend(tuple(_member(ledger, traffic, req, k) for req in chosen))
+    return [first, *(req for req in able if req != first)][:most] if together else [first]
 
 
 def _member(ledger: Ledger, traffic: Traffic, req: ReqId, k: int) -> tuple[ReqId, int, Token | None]:
@@ -120,10 +155,8 @@ def _decode(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
     able = [req for req in ledger.records if ledger.caught_up(req) and ledger.records[req].committed_len < width]
     if not able:
         return None
-    most = ledger.world.declared.max_batch or len(able)
-    first = able[i % len(able)]
-    chosen = [first, *(req for req in able if req != first)][:most] if j % 2 else [first]
-    return Decode(tuple((req, sampled(traffic, req, len(ledger.requests[req].tokens))) for req in chosen))
+    batch = _batch(ledger, able, i, j % 2)
+    return Decode(tuple((req, sampled(traffic, req, len(ledger.requests[req].tokens))) for req in batch))
 
 
 def _holder(ledger: Ledger, i: int) -> ReqId | None:

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from itertools import product
+
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 
@@ -23,7 +25,7 @@ from kvledger.tests.kit.load import build
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 
 BUDGETS = {"quick": 1_000, "ci": 10_000, "deep": 100_000}  # actions
-MOVES = 40  # moves of one example
+MOVES = 80  # moves of one example
 
 
 @dataclass
@@ -57,6 +59,7 @@ def search(
     outcome = Outcome(pools[0], seed_number)
     number = st.integers(0, WIDTH - 1)
     move = st.tuples(number, number, number, number)
+    settings_in_turn = list(product(pools, PROFILES, (True, False)))  # every pool meets every kind of traffic
 
     @settings(
         max_examples=max(1, budget // 4),
@@ -68,13 +71,9 @@ def search(
         suppress_health_check=list(HealthCheck),
     )
     @seed(seed_number)
-    @given(
-        st.sampled_from(pools),
-        st.sampled_from(sorted(PROFILES)),
-        st.booleans(),
-        st.lists(move, min_size=MOVES, max_size=MOVES),
-    )
-    def examples(world: World, profile: str, alike: bool, moves: list[Draw]) -> None:
+    @given(st.lists(move, min_size=MOVES, max_size=MOVES))
+    def examples(moves: list[Draw]) -> None:
+        world, profile, alike = settings_in_turn[outcome.examples % len(settings_in_turn)]
         _example(make, world, Traffic.of(profile, alike), moves, name, grade, outcome)
         progress(outcome.actions)
         if outcome.finding is not None or outcome.actions >= budget:

@@ -10,10 +10,9 @@ from collections.abc import Hashable
 from functools import cache
 
 import pytest
-from kvledger.spec.action import apply, name_of, step
+from kvledger.spec.action import name_of, step
 from kvledger.spec.actions import Action
 from kvledger.spec.explore import Answer, Exploration, canon, exact, explore, mark
-from kvledger.spec.invariants import check_touched, check_whole
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.situations import SITUATIONS, Moment
 from kvledger.spec.world import A3, B3, BIGRAM, HELD_BACK, KEPT, PLAIN, TWO, WORLDS, Scope, World
@@ -103,14 +102,3 @@ def test_the_reduced_search_sees_every_state_and_takes_only_like_states_for_one(
     for ledger, successors in seen.values():
         assert like.setdefault(canon(ledger), successors) == successors
     assert like.keys() == explore(*SMALLER[name], least=False).seen == explore(*SMALLER[name]).seen
-
-
-@pytest.mark.parametrize("name", ["TINY_A", "DUPLICATES"])
-def test_what_the_law_writes_is_lawful_where_it_is_touched_and_as_a_whole(name: str) -> None:
-    def check(before: Ledger, act: Action, answer: Answer, after: Ledger) -> None:
-        edit = apply(before, act, answer)
-        assert edit.commit() == after
-        check_touched(after, edit.touched)
-        check_whole(after)
-
-    explore(*WORLDS[name], on_transition=check)
