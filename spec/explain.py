@@ -51,7 +51,7 @@ def answer_in_words(reply: Reply | Refused) -> str:
     if any(reply.slots):
         words.append("slots " + " / ".join(listing(slots) for slots in reply.slots if slots))
     if reply.published:
-        words.append("published " + listing(list(reply.published.values())))
+        words.append("published to " + listing(list(reply.published.values())))
     if reply.evicted:
         words.append("evicted " + listing(sorted(reply.evicted)))
     if isinstance(reply.freed, Freed) and reply.freed.pages:
@@ -94,6 +94,24 @@ def because(rule: str, facts: Facts, ledger: Ledger) -> str:
     return _SENTENCES[rule](facts, ledger)
 
 
+def sides(rule: str, facts: Facts, ledger: Ledger) -> tuple[str, str] | None:
+    """What law and backend say of the one row or page that the finding is about, as short as a table column."""
+    if "kind" in facts:
+        return str(facts["law"]), str(facts["backend"])
+    match rule:
+        case "CACHE-5" if facts["own"] == facts["row_lists"]:
+            return "free", str(facts["req"])
+        case "PAGE-1" | "PAGE-3":
+            return page_in_words(ledger, facts["page"]), str(facts["req"])
+        case "ROW-1" | "ROW-2":
+            return row_in_words(ledger, facts["row"]), str(facts["req"])
+        case "NS-1" | "CACHE-4":
+            return page_in_words(ledger, facts["page"]), f"read by {facts['req']}"
+        case "LOCK-2" | "EVICT-1" | "EVICT-4" if facts["page"] is not None:
+            return page_in_words(ledger, facts["page"]), "evicted"
+    return None
+
+
 def _difference(facts: Facts) -> str:
     subject, kind = str(facts["subject"]), str(facts["kind"])
     after = f"After {facts['by']}"
@@ -115,7 +133,7 @@ def _row_refused(facts: Facts, _: Ledger) -> str:
 
 def _page_refused(facts: Facts, _: Ledger) -> str:
     if facts.get("short") is None:
-        return f"The call was refused without a cause: it needs {facts['demand']} pages, {facts['obtainable']} can be had."
+        return f"It was refused without a cause: {facts['demand']} pages are needed, {facts['obtainable']} can be had."
     return f"{facts['short']} were refused: {facts['demand']} pages are needed, {facts['obtainable']} can be had."
 
 
@@ -214,7 +232,8 @@ def _reused(facts: Facts, _: Ledger) -> str:
 
 
 def _geometry(facts: Facts, _: Ledger) -> str:
-    return f"Position {facts['position']} of {facts['req']} should be slot {facts['law']}; the answer says {facts['slot']}."
+    law, said = facts["law"], facts["slot"]
+    return f"Position {facts['position']} of {facts['req']} should be slot {law}; the answer says {said}."
 
 
 def _demand(facts: Facts, _: Ledger) -> str:

@@ -41,7 +41,7 @@ class Monitor:
         self.undone: Counter[str] = Counter()
         self.steps = 0
         self._count_armed = count_armed
-        self._refused: Action | None = None  # the last call that was refused for want of room
+        self._refused: tuple[Action, str] | None = None  # the last call refused for want of room, and of what
         self._released: set[ReqId] = set()  # waiting requests that held KV once: stale state may lurk
 
     def step(self, act: Action, reply: Reply | Refused) -> Granted | Refused:
@@ -54,11 +54,12 @@ class Monitor:
         if missing is not None:
             raise WrongInput(f"{name_of(act)} {act[0] if act else ''} may not be called here: {missing}")
         answer = self._in_pages(act, reply)
-        retried = self._refused is not None and type(act) is type(self._refused) and act == self._refused
+        retried = self._refused is not None and type(act) is type(self._refused[0]) and act == self._refused[0]
         try:
             file.judge(self.ledger, act, answer)
         except Broken as broken:
-            if retried and broken.rule in ("PAGE-5", "ROW-4"):
+            same = self._refused is not None and isinstance(answer, Refused) and answer.short == self._refused[1]
+            if retried and same and broken.rule in ("PAGE-5", "ROW-4"):
                 raise Broken("LIVE-1", broken.facts) from None
             raise
         self._count(act, answer, retried)
@@ -103,9 +104,10 @@ class Monitor:
     def _count(self, act: Action, answer: Granted | Refused, retried: bool) -> None:
         starters = [member.req for member in self._members(act) if member.starts]
         if isinstance(answer, Refused):
-            self._refused = act if answer.short else None
+            self._refused = (act, answer.short) if answer.short else self._refused
         elif retried:
             self.armed["LIVE-1"] += 1
+            self._refused = None
         if isinstance(answer, Granted):
             for req in starters:
                 if req in self._released:
@@ -115,6 +117,7 @@ class Monitor:
                 self._released.add(act.req)
             elif isinstance(act, Abort | Finish):
                 self._released.discard(act.req)
+                self._refused = None  # the id may come again, and is another request then
         if self._count_armed:
             self.armed.update(armed(self.ledger, act, answer))
             self.undone.update(left_undone(self.ledger, act, answer))
@@ -139,6 +142,10 @@ class Monitor:
         twice = next((page for page, times in Counter(said.evicted).items() if times > 1), None)
         need(twice is None, "EVICT-4", page=twice, twice=True)
         evicted = frozenset(said.evicted)
+        for member, each in zip(starters, said.matched, strict=True):
+            inside = len(each) % self.world.page_size
+            need(not inside, "CACHE-4", req=member.req, page=page_of(each[-1] if each else 0, self.world.page_size),
+                 ordinal=len(each) // self.world.page_size)  # fmt: skip
         matched = tuple(self._whole(member.req, each, 0) for member, each in zip(starters, said.matched, strict=True))
         if isinstance(act, Checkpoint):
             return Granted(published=self._repointed(act, said, where), evicted=evicted, freed=said.freed)

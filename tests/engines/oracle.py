@@ -13,7 +13,19 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from kvledger.spec.action import apply, file_of, name_of
-from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, decode, extend
+from kvledger.spec.actions import (
+    Abort,
+    Action,
+    Checkpoint,
+    Decode,
+    Evict,
+    Extend,
+    Finish,
+    Flush,
+    Retract,
+    decode,
+    extend,
+)
 from kvledger.spec.actions.giving import Publisher, frees, holding
 from kvledger.spec.actions.taking import Member, demand, obtainable
 from kvledger.spec.answer import Granted, Refused, Reply
@@ -116,7 +128,12 @@ def leaves(ledger: Ledger, reading: Collection[PageId], n: int, policy: Policy) 
 
 
 def give(
-    ledger: Ledger, act: Action, publishers: list[Publisher], granted: Granted, leaving: tuple[ReqId, ...], policy: Policy
+    ledger: Ledger,
+    act: Action,
+    publishers: list[Publisher],
+    granted: Granted,
+    leaving: tuple[ReqId, ...],
+    policy: Policy,
 ) -> Granted:
     """What is published, as far as the policy likes, and what is freed by that."""
     declared, joined = ledger.world.declared, dict[Tag, set[PageId]]()
@@ -171,7 +188,9 @@ class Oracle:
             records={req: RecordView(*record) for req, record in ledger.records.items()},
             table={req: self._slots(req, record.allocated_len) for req, record in ledger.records.items()},
             cached={
-                page: CachedView(state.owner, state.locks) for page, state in ledger.pages.items() if state.kind == CACHED
+                page: CachedView(state.owner, state.locks)
+                for page, state in ledger.pages.items()
+                if state.kind == CACHED
             },
             totals=Totals(ledger.free_pages(), evictable, len(ledger.pages) - private - evictable, private),
         )
@@ -189,8 +208,8 @@ class Oracle:
         return [slot_of(pages[position // size], position, size) for position in range(length)]
 
 
-def _declared(order: str, capabilities: frozenset[str], publishes_on: Iterable[str], **more: int) -> Declaration:
-    return Declaration(f"oracle, {order}", "1", capabilities, frozenset(publishes_on), **more)
+def _declared(order: str, capabilities: frozenset[str], publishes_on: Iterable[str]) -> Declaration:
+    return Declaration(f"oracle, {order}", "1", capabilities, frozenset(publishes_on))
 
 
 def make_lifo(world: World) -> Oracle:
@@ -200,7 +219,8 @@ def make_lifo(world: World) -> Oracle:
 
 def make_fifo(world: World) -> Oracle:
     """What came back first goes out first: vLLM's free queue. Publishes at an abort, too; its keys are bigrams."""
-    return Oracle(world, Policy("fifo", _declared("fifo", PLAIN, ("checkpoint", "finish", "abort"), key_lag=1)))
+    declared = replace(_declared("fifo", PLAIN, ("checkpoint", "finish", "abort")), key_lag=1)
+    return Oracle(world, Policy("fifo", declared))
 
 
 def make_random(world: World) -> Oracle:
@@ -210,5 +230,6 @@ def make_random(world: World) -> Oracle:
 
 def make_adversarial(world: World) -> Oracle:
     """Evicts without need, publishes little, matches a page less than it could, keeps a page back for starts."""
-    declared = _declared("adversarial", PLAIN, ("checkpoint", "finish"), headroom=1, match_backoff=1)
+    plain = _declared("adversarial", PLAIN, ("checkpoint", "finish"))
+    declared = replace(plain, headroom=1, match_backoff=1)
     return Oracle(world, Policy("lifo", declared, needless=True))

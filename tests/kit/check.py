@@ -10,8 +10,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tqdm import tqdm
-
 from kvledger.spec.rules import RULES
 from kvledger.spec.trace import Trace, write
 from kvledger.spec.world import WrongInput
@@ -23,6 +21,7 @@ from kvledger.tests.kit.search import BUDGETS, Outcome, search
 from kvledger.tests.kit.shrink import Shrunk, run_again, shrink
 from kvledger.tests.kit.verdict import ENOUGH, HOLDS, NOT_DECLARED, UNREACHED, Verdict, counted, verdicts
 from kvledger.tests.report.terminal import Screen, show
+from tqdm import tqdm
 
 SHIPPED = ("reference", "blocks")
 FOLDER = ".kvledger"
@@ -103,11 +102,15 @@ def check(target: str, args: argparse.Namespace) -> Report:
     began = time.process_time()
     with tqdm(total=budget, unit="action", desc=target, leave=False,
               disable=args.quiet or not sys.stderr.isatty()) as bar:  # fmt: skip
+
+        def progress(actions: int) -> None:
+            bar.update(actions - bar.n)
+
         outcome = search(make, name=target, budget=budget, seed_number=args.seed, grade=grade, sizes=sizes,
-                         progress=lambda actions: bar.update(actions - bar.n) and None)  # fmt: skip
+                         progress=progress)  # fmt: skip
     seconds = time.process_time() - began
-    enough = 1 if args.profile == "quick" or args.actions else ENOUGH
     broken = outcome.finding.rule if outcome.finding else None
+    enough = 1 if args.profile == "quick" or args.actions or broken else ENOUGH
     found = verdicts(outcome.world, outcome.armed, seen=outcome.evidence, broken=broken, enough=enough)
     if outcome.finding is not None:
         return _broken(target, outcome, found, args, grade)
@@ -193,7 +196,9 @@ def as_json(report: Report) -> dict[str, object]:
         "exit": report.code,
         "seed": report.outcome.seed,
         "actions": report.outcome.actions,
-        "rules": {verdict.rule.id: {"name": verdict.rule.name, "verdict": verdict.word, "armed": verdict.armed}
-                  for verdict in report.verdicts},  # fmt: skip
+        "rules": {
+            verdict.rule.id: {"name": verdict.rule.name, "verdict": verdict.word, "armed": verdict.armed}
+            for verdict in report.verdicts
+        },
         "finding": None if finding is None else {"rule": finding.rule, "trace": report.trace, "screen": report.text},
     }

@@ -40,12 +40,12 @@ SIZES = ((1, 4, 8), (2, 4, 10), (4, 3, 5))  # page_size, rows, pages: small, so 
 CONTEXT_LEN = 24
 STRIDE = 7  # coprime to the ring's length: the next neighbour would starve whatever is seldom enabled
 
-# name -> how many places of the ring each kind has
-PROFILES: dict[str, dict[str, int]] = {
-    "even": dict(submit=4, extend=7, decode=7, checkpoint=4, finish=4, retract=3, abort=2, evict=2, flush=1, again=3, probe=2),
-    "sharing": dict(submit=8, extend=8, decode=3, checkpoint=5, finish=5, retract=2, abort=1, evict=1, flush=1, again=3, probe=1),
-    "pressure": dict(submit=6, extend=8, decode=7, checkpoint=3, finish=2, retract=3, abort=1, evict=1, flush=1, again=6, probe=2),
-}  # fmt: skip
+KINDS = ("submit", "extend", "decode", "checkpoint", "finish", "retract", "abort", "evict", "flush", "again", "probe")
+PROFILES = {  # how many places of the ring each kind has
+    "even": (4, 7, 7, 4, 4, 3, 2, 2, 1, 3, 2),
+    "sharing": (8, 8, 3, 5, 5, 2, 1, 1, 1, 3, 1),
+    "pressure": (6, 8, 7, 3, 2, 3, 1, 1, 1, 6, 2),
+}
 
 
 class Traffic(NamedTuple):
@@ -59,7 +59,7 @@ class Traffic(NamedTuple):
     @classmethod
     def of(cls, profile: str, alike: bool) -> Traffic:
         """The ring of a profile: equal kinds side by side."""
-        ring = tuple(kind for kind, places in PROFILES[profile].items() for _ in range(places))
+        ring = tuple(kind for kind, places in zip(KINDS, PROFILES[profile], strict=True) for _ in range(places))
         return cls(ring, alike, profile == "sharing")
 
 
@@ -97,8 +97,7 @@ def _again(ledger: Ledger, refused: Action | None) -> Action | None:
     """What was refused for want of room, as soon as there is room."""
     if not isinstance(refused, Extend | Decode) or file_of(refused).requires(ledger, refused) is not None:
         return None
-    file = extend if isinstance(refused, Extend) else decode
-    members = file.members(ledger, refused)  # type: ignore[arg-type]
+    members = extend.members(ledger, refused) if isinstance(refused, Extend) else decode.members(ledger, refused)
     starting = sum(member.starts for member in members)
     rows = starting <= ledger.free_rows() or not ledger.world.has("ROWS")
     return refused if rows and sum(demand(ledger, members)) <= obtainable(ledger, members) else None

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-
 from itertools import product
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
-
 from kvledger.spec.actions import Action
 from kvledger.spec.answer import Refused
 from kvledger.spec.backend import Make
@@ -79,10 +78,8 @@ def search(
         if outcome.finding is not None or outcome.actions >= budget:
             raise _Enough
 
-    try:
+    with suppress(_Enough):
         examples()
-    except _Enough:
-        pass
     return outcome
 
 

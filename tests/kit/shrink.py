@@ -100,9 +100,10 @@ def _simpler(calls: list[Call]) -> Iterator[list[Call]]:
 def _lower(act: Action) -> Iterator[Action]:
     """Simpler forms of one action: fewer members, smaller numbers, fewer options."""
     match act:
-        case Extend(batch) | Decode(batch) if len(batch) > 1:
-            for at in range(len(batch)):
-                yield act._replace(batch=batch[:at] + batch[at + 1 :])  # type: ignore[arg-type]
+        case Extend(members) if len(members) > 1:
+            yield from (Extend(members[:at] + members[at + 1 :]) for at in range(len(members)))
+        case Decode(pairs) if len(pairs) > 1:
+            yield from (Decode(pairs[:at] + pairs[at + 1 :]) for at in range(len(pairs)))
         case Submit():
             if act.namespace != 0:
                 yield act._replace(namespace=0)
@@ -136,7 +137,9 @@ def _shortened(calls: list[Call], at: int) -> list[Call]:
                 (req, end - 1 if req == submit.req and upto == end else upto, token) for req, upto, token in act.batch
             )
             act = Extend(batch)
-        elif isinstance(act, Finish | Checkpoint) and act.req == submit.req and act[1] > end - 1:
-            act = act._replace(**{"keep" if isinstance(act, Finish) else "upto": act[1] - 1})
+        elif isinstance(act, Finish) and act.req == submit.req and act.keep > end - 1:
+            act = act._replace(keep=act.keep - 1)
+        elif isinstance(act, Checkpoint) and act.req == submit.req and act.upto > end - 1:
+            act = act._replace(upto=act.upto - 1)
         shorter.append((act, probe))
     return shorter

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvledger.spec.action import name_of
 from kvledger.spec.actions import Submit
 from kvledger.spec.answer import Reply
-from kvledger.spec.explain import action_in_words, answer_in_words, because, page_in_words, row_in_words
+from kvledger.spec.explain import action_in_words, answer_in_words, because, page_in_words, row_in_words, sides
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.page import page_of
@@ -20,7 +20,7 @@ from kvledger.spec.rules import RULES, Broken, Rule
 from kvledger.spec.trace import Step
 from kvledger.spec.world import World
 from kvledger.tests.kit.lockstep import HANGS, RAISES, Finding
-from kvledger.tests.kit.verdict import Verdict
+from kvledger.tests.kit.verdict import HOLDS, Verdict
 
 WIDTH = 80
 SUBJECTS = 3  # rows and pages shown at most
@@ -66,7 +66,7 @@ def show(screen: Screen) -> str:
         out += _folded(f"BROKEN  {rule.title:26}", rule.sentence)
     where = "in the drain probe, " if screen.drained else ""
     out += [f"        {where}by {name_of(guilty.act)}, at step {screen.finding.step}", ""]
-    out += _table(lines, [title for title, _ in subjects])
+    out += _table(lines, [title for title, _ in subjects], sides(screen.finding.rule, screen.finding.facts, before))
     out += ["", *textwrap.wrap(because(screen.finding.rule, screen.finding.facts, before), WIDTH)]
     out += [*textwrap.wrap(screen.blind, WIDTH)] if screen.blind else []
     out += ["", *_commands(screen, rule), _tally(screen)]
@@ -102,7 +102,8 @@ def _history(screen: Screen) -> tuple[Ledger, list[Line], list[tuple[str, Callab
             _repeat(again, step)
             before = again.ledger
         states = tuple(state(again.ledger) for _, state in subjects)
-        lines.append(Line(number, ("probe: " if step.probe else "") + action_in_words(step.act), _answered(step), states))
+        action = ("probe: " if step.probe else "") + action_in_words(step.act)
+        lines.append(Line(number, action, _answered(step), states))
     return before, lines, subjects
 
 
@@ -159,8 +160,14 @@ def _named(finding: Finding, before: Ledger, guilty: Step) -> Iterator[tuple[str
             yield from (("page", page_of(slot, size)) for slot in slots)
 
 
-def _table(lines: list[Line], subjects: list[str]) -> list[str]:
-    """Step, action, answer, then a column for each subject; as wide as they need, the answer cut to fit."""
+def _table(lines: list[Line], subjects: list[str], both: tuple[str, str] | None) -> list[str]:
+    """Step, action, answer, then a column for each subject, the one that the finding is about first.
+
+    both: what law and backend say of that one at the guilty step.
+    """
+    if both and subjects:
+        guilty = lines[-1]
+        lines = [*lines[:-1], replace(guilty, states=(" / ".join(both), *guilty.states[1:]))]
     columns = [[line.states[at] for line in lines] for at in range(len(subjects))]
     widths = [max(map(len, [title, *column])) + 2 for title, column in zip(subjects, columns, strict=True)]
     while widths and sum(widths) > WIDTH - 46:
@@ -178,6 +185,8 @@ def _table(lines: list[Line], subjects: list[str]) -> list[str]:
         for at in range(1, max(len(acts), len(said))):
             more = [column[at] if at < len(column) else "" for column in (acts, said)]
             out.append(f"          {more[0]:{action}}{more[1]}")
+    if both and subjects:
+        out.append(f"{'law says / backend says':>{10 + action + answer + 23}}")
     return out
 
 
@@ -198,6 +207,7 @@ def _tally(screen: Screen) -> str:
         parts.append(f"{screen.found_after} actions shrunk to {len(screen.steps)}.")
     others = [verdict.word for verdict in screen.verdicts if verdict.rule.id != screen.finding.rule]
     if others:
-        words = [f"{others.count(word)} {word.lower()}" for word in dict.fromkeys(others)]
+        named = {HOLDS: "hold"}
+        words = [f"{others.count(word)} {named.get(word, word.lower())}" for word in dict.fromkeys(others)]
         parts.append(f"{len(others)} other rules: {', '.join(words)}.")
     return f"{' '.join(parts):{WIDTH - 8}}  exit 1"

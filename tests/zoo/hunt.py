@@ -16,8 +16,6 @@ from concurrent.futures import ProcessPoolExecutor
 from statistics import median
 from typing import NamedTuple, TypeVar
 
-from tqdm import tqdm
-
 from kvledger.spec.world import WrongInput
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Grade
@@ -25,6 +23,7 @@ from kvledger.tests.kit.search import BUDGETS, search
 from kvledger.tests.kit.shrink import shrink
 from kvledger.tests.zoo import FAULTS
 from kvledger.tests.zoo.shortest import scope_of, shortest
+from tqdm import tqdm
 
 CLEAN = ("reference", "blocks", "oracle-lifo", "oracle-fifo", "oracle-random", "oracle-adversarial")
 BLIND = Grade(view=False, content=False)
@@ -108,7 +107,8 @@ def hunt(job: tuple[str, int, bool]) -> Catch:
     found, dark = seen.finding, blind.finding
     later = dark.step - dark.first_strike if dark and dark.first_strike is not None else None
     at_strike = found is not None and found.step == found.first_strike
-    return Catch(fault, seed, found and found.rule, at_strike, dark and dark.rule, later, length, least)
+    rule, blind_rule = (each.rule if each is not None else None for each in (found, dark))
+    return Catch(fault, seed, rule, at_strike, blind_rule, later, length, least)
 
 
 def control(job: tuple[str, int]) -> str | None:
