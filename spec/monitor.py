@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from kvledger.spec.action import apply, file_of, name_of
 from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Extend, Finish, Retract, decode, extend
@@ -30,6 +30,12 @@ Published: TypeAlias = tuple[tuple[ReqId, tuple[PageId, ...]], ...]
 WHOLE_EVERY = 64  # steps between two looks at the whole ledger; in between only at what was touched
 
 
+class _Refusal(NamedTuple):
+    act: Action
+    short: str
+    requests: set[ReqId]
+
+
 class Monitor:
     """One run under judgement. ledger: what is true so far. armed: rule -> how often it could have been broken.
     undone: SHOULD rule -> how often it was not kept."""
@@ -41,7 +47,7 @@ class Monitor:
         self.undone: Counter[str] = Counter()
         self.steps = 0
         self._count_armed = count_armed
-        self._refused: tuple[Action, str] | None = None  # the last call refused for want of room, and of what
+        self._refused: _Refusal | None = None  # the last call refused for want of room
         self._released: set[ReqId] = set()  # waiting requests that held KV once: stale state may lurk
 
     def step(self, act: Action, reply: Reply | Refused) -> Granted | Refused:
@@ -54,11 +60,11 @@ class Monitor:
         if missing is not None:
             raise WrongInput(f"{name_of(act)} {act[0] if act else ''} may not be called here: {missing}")
         answer = self._in_pages(act, reply)
-        retried = self._refused is not None and type(act) is type(self._refused[0]) and act == self._refused[0]
+        retried = self._refused is not None and type(act) is type(self._refused.act) and act == self._refused.act
         try:
             file.judge(self.ledger, act, answer)
         except Broken as broken:
-            same = self._refused is not None and isinstance(answer, Refused) and answer.short == self._refused[1]
+            same = self._refused is not None and isinstance(answer, Refused) and answer.short == self._refused.short
             if retried and same and broken.rule in ("PAGE-5", "ROW-4"):
                 raise Broken("LIVE-1", broken.facts) from None
             raise
@@ -102,9 +108,11 @@ class Monitor:
         check_whole(self.ledger)
 
     def _count(self, act: Action, answer: Granted | Refused, retried: bool) -> None:
-        starters = [member.req for member in self._members(act) if member.starts]
+        members = self._members(act)
+        starters = [member.req for member in members if member.starts]
         if isinstance(answer, Refused):
-            self._refused = (act, answer.short) if answer.short else self._refused
+            if answer.short:
+                self._refused = _Refusal(act, answer.short, {member.req for member in members})
         elif retried:
             self.armed["LIVE-1"] += 1
             self._refused = None
@@ -117,7 +125,8 @@ class Monitor:
                 self._released.add(act.req)
             elif isinstance(act, Abort | Finish):
                 self._released.discard(act.req)
-                self._refused = None  # the id may come again, and is another request then
+                if self._refused is not None and act.req in self._refused.requests:
+                    self._refused = None  # the id may come again, and is another request then
         if self._count_armed:
             self.armed.update(armed(self.ledger, act, answer))
             self.undone.update(left_undone(self.ledger, act, answer))

@@ -42,9 +42,9 @@ STRIDE = 7  # coprime to the ring's length: the next neighbour would starve what
 
 KINDS = ("submit", "extend", "decode", "checkpoint", "finish", "retract", "abort", "evict", "flush", "again", "probe")
 PROFILES = {  # how many places of the ring each kind has
-    "even": (4, 7, 7, 4, 4, 3, 2, 2, 1, 3, 2),
-    "sharing": (8, 8, 3, 5, 5, 2, 1, 1, 1, 3, 1),
-    "pressure": (6, 8, 7, 3, 2, 3, 1, 1, 1, 6, 2),
+    "even": (4, 7, 7, 4, 4, 3, 2, 2, 1, 8, 2),
+    "sharing": (8, 8, 3, 5, 5, 2, 1, 1, 1, 8, 1),
+    "pressure": (6, 8, 7, 3, 2, 3, 1, 1, 1, 9, 2),
 }
 
 
