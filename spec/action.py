@@ -27,6 +27,7 @@ from kvledger.spec.actions import (
     retract,
     submit,
 )
+from kvledger.spec.actions.taking import Member
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Edit, Ledger
 
@@ -70,6 +71,13 @@ def file_of(act: Action) -> ActionFile[Action]:
 def name_of(act: Action) -> str:
     """The action's name: extend, decode, ..."""
     return type(act).__name__.lower()
+
+
+def members_of(ledger: Ledger, act: Action) -> list[Member]:
+    """Who needs KV for which positions in this action; nobody, in those that take nothing."""
+    if isinstance(act, Extend):
+        return extend.members(ledger, act)
+    return decode.members(ledger, act) if isinstance(act, Decode) else []
 
 
 def apply(ledger: Ledger, act: Action, answer: Granted | Refused, *, in_place: bool = False) -> Edit:

@@ -20,7 +20,8 @@ from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.invariants import check_whole
 from kvledger.spec.ledger import Ledger, Tag
 from kvledger.spec.situations import SITUATIONS, Moment
-from kvledger.spec.world import WORLDS, PageId, ReqId, Scope, World, WrongInput
+from kvledger.spec.world import PageId, ReqId, World, WrongInput
+from kvledger.spec.worlds import WORLDS, Scope
 
 Answer: TypeAlias = Granted | Refused
 Path: TypeAlias = tuple[tuple[Action, Answer], ...]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
-from kvledger.spec.action import apply, file_of, name_of
-from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Extend, Finish, Retract, decode, extend
-from kvledger.spec.actions.giving import Publisher, holding
+from kvledger.spec.action import apply, file_of, members_of, name_of
+from kvledger.spec.actions import Abort, Action, Checkpoint, Finish, Retract
+from kvledger.spec.actions.giving import Publisher, growing, holding
 from kvledger.spec.actions.taking import Member, judge_matched
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import View
@@ -108,7 +109,7 @@ class Monitor:
         check_whole(self.ledger)
 
     def _count(self, act: Action, answer: Granted | Refused, retried: bool) -> None:
-        members = self._members(act)
+        members = members_of(self.ledger, act)
         starters = [member.req for member in members if member.starts]
         if isinstance(answer, Refused):
             if answer.short:
@@ -133,17 +134,12 @@ class Monitor:
 
     # ---- slots become pages
 
-    def _members(self, act: Action) -> list[Member]:
-        if isinstance(act, Extend):
-            return extend.members(self.ledger, act)
-        return decode.members(self.ledger, act) if isinstance(act, Decode) else []
-
     def _in_pages(self, act: Action, reply: Reply | Refused) -> Granted | Refused:
         where = f"{self.world.declared.name} answered {name_of(act)}"
         said = tidy(reply, where)
         if isinstance(said, Refused):
             return said
-        members = self._members(act)
+        members = members_of(self.ledger, act)
         starters = [member for member in members if member.starts]
         rows = self._rows(starters, said.rows)
         need(len(rows) == len(starters), "REC-1", starting=len(starters), rows=len(rows))
@@ -162,16 +158,16 @@ class Monitor:
         if any(len(slots) != who.upto - who.prefix for who, slots in zip(members, said.slots, strict=True)):
             for member, found in zip(starters, matched, strict=True):  # a wrong match explains a wrong count
                 judge_matched(self.ledger, member.req, found)
-        prefixes, pages, publishers = iter(matched), [], []
-        for member, slots in zip(members, said.slots, strict=True):
-            table = next(prefixes) if member.starts else self.ledger.tables[member.req]
-            new = self._new_pages(member, table, slots)
-            protected = member.prefix if member.starts else self.ledger.records[member.req].protected_len
-            publishers.append(Publisher(member.req, protected, member.upto, table + new))
-            pages.append(new)
+        prefixes = iter(matched)
+        pages = tuple(
+            self._new_pages(member, next(prefixes) if member.starts else self.ledger.tables[member.req], slots)
+            for member, slots in zip(members, said.slots, strict=True)
+        )
+        granted = Granted(rows, matched, pages, (), evicted, said.freed)
+        publishers = growing(self.ledger, members, granted)
         if isinstance(act, Finish | Abort) and self.ledger.holds_row(act.req):
             publishers.append(holding(self.ledger, act.req, self.ledger.records[act.req].committed_len))
-        return Granted(rows, matched, tuple(pages), self._staying(publishers, said), evicted, said.freed)
+        return replace(granted, published=self._staying(publishers, said))
 
     def _rows(self, starters: list[Member], rows: tuple[Row, ...]) -> tuple[Row, ...]:
         """The rows that were handed out; numbers of our own for a backend that has none."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
+from kvledger.spec.action import members_of, name_of
 from kvledger.spec.actions import (
     Abort,
     Action,
@@ -20,10 +21,8 @@ from kvledger.spec.actions import (
     Finish,
     Flush,
     Retract,
-    decode,
-    extend,
 )
-from kvledger.spec.actions.giving import Publisher, holding
+from kvledger.spec.actions.giving import Publisher, growing, holding
 from kvledger.spec.actions.taking import Member, demand, obtainable
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Ledger
@@ -37,11 +36,7 @@ class Moment:
     def __init__(self, ledger: Ledger, act: Action, answer: Granted | Refused) -> None:
         self.ledger, self.act, self.answer = ledger, act, answer
         self.granted = isinstance(answer, Granted)
-        self.members: list[Member] = []
-        if isinstance(act, Extend):
-            self.members = extend.members(ledger, act)
-        elif isinstance(act, Decode):
-            self.members = decode.members(ledger, act)
+        self.members = members_of(ledger, act)
         self.starters = [member for member in self.members if member.starts]
         self.leaver: ReqId | None = None
         if isinstance(act, Finish | Retract | Abort) and ledger.holds_row(act.req):
@@ -56,10 +51,8 @@ class Moment:
         ledger, act, declared = self.ledger, self.act, self.ledger.world.declared
         if not isinstance(self.answer, Granted):
             return
-        if isinstance(act, Extend) and "extend" in declared.publishes_on:
-            yield from extend.publishers(ledger, self.members, self.answer)
-        elif isinstance(act, Decode) and "decode" in declared.publishes_on:
-            yield from decode.publishers(ledger, self.members, self.answer)
+        if self.members and name_of(act) in declared.publishes_on:
+            yield from growing(ledger, self.members, self.answer)
         elif isinstance(act, Checkpoint):
             yield holding(ledger, act.req, act.upto)
         elif isinstance(act, Finish) and act.publish and "finish" in declared.publishes_on:

@@ -22,10 +22,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from kvledger.spec.action import apply, file_of, name_of
-from kvledger.spec.actions import Action, Checkpoint, Decode, Extend, decode, extend
-from kvledger.spec.actions.giving import Publisher
-from kvledger.spec.actions.taking import Member
+from kvledger.spec.action import apply, file_of, members_of, name_of
+from kvledger.spec.actions import Action, Checkpoint
+from kvledger.spec.actions.giving import growing
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import View
 from kvledger.spec.itf import NOTHING, NUMBER, TEXT, TRUTH, Json, as_object, short, wrong
@@ -279,14 +278,8 @@ def said(ledger: Ledger, act: Action, answer: Granted | Refused) -> Reply | Refu
     def in_slots(table: tuple[PageId, ...], start: int, upto: int) -> tuple[Slot, ...]:
         return tuple(slot_of(table[position // size], position, size) for position in range(start, upto))
 
-    members: list[Member] = []
-    publishers: list[Publisher] = []
-    if isinstance(act, Extend):
-        members = extend.members(ledger, act)
-        publishers = extend.publishers(ledger, members, answer)
-    elif isinstance(act, Decode):
-        members = decode.members(ledger, act)
-        publishers = decode.publishers(ledger, members, answer)
+    members = members_of(ledger, act)
+    publishers = growing(ledger, members, answer)
     slots = [in_slots(who.table, member.prefix, who.upto) for member, who in zip(members, publishers, strict=True)]
     if isinstance(act, Checkpoint):
         slots = [in_slots(pages, 0, len(pages) * size) for _, pages in answer.published]

@@ -1,4 +1,4 @@
-"""The sizes of a world, what a backend declares about itself, and what exploration may submit.
+"""The sizes of a world, and what the backend that lives in it declares about itself.
 
 Nothing here moves. A world with its declaration stands in the header of every trace, so a judge always sees it.
 """
@@ -112,46 +112,3 @@ class World:
     def has(self, capability: str) -> bool:
         """Whether the backend that lives here declares this capability."""
         return capability in self.declared.capabilities
-
-
-@dataclass(frozen=True)
-class Scope:
-    """What exploration may submit: makes a world finite.
-
-    requests: the ids that may live at once. prompts: what each may bring. letters: what may be sampled.
-    match_limits, publish: the options a submit may carry. max_kv: positions with KV, a request.
-    """
-
-    requests: tuple[ReqId, ...]
-    prompts: tuple[tuple[Token, ...], ...]
-    letters: tuple[Token, ...]
-    max_kv: int
-    namespaces: tuple[Namespace, ...] = ("n",)
-    match_limits: tuple[int | None, ...] = (None,)
-    publish: tuple[bool, ...] = (True,)
-
-
-PLAIN = Declaration("sglang's shape")
-KEPT = Declaration(
-    "vllm's shape",
-    capabilities=frozenset(CAPABILITIES) - {"LEAF_FIRST", "CHECKPOINT"},
-    publishes_on=frozenset({"extend", "decode"}),
-    max_batch=1,
-)
-HELD_BACK = Declaration("headroom and back-off", headroom=1, match_backoff=1)
-BIGRAM = Declaration("bigram keys", key_lag=1)
-A3, B3 = ("a", "a", "a"), ("a", "a", "b")
-TWO = ("r0", "r1")
-
-# Named worlds. Together they reach every situation that nine actions can reach (spec/situations.py).
-WORLDS: dict[str, tuple[World, Scope]] = {
-    "TINY_A": (World(2, 4, 3, 2, PLAIN), Scope(TWO, (A3, B3), ("a",), max_kv=4)),
-    "TINY_B": (World(1, 4, 2, 2, PLAIN), Scope(TWO, (A3, B3), ("a",), max_kv=4)),
-    "NAMESPACES": (World(2, 4, 3, 2, PLAIN), Scope(TWO, (A3,), ("a",), max_kv=4, namespaces=("n", "m"))),
-    "DUPLICATES": (World(2, 4, 4, 2, KEPT), Scope(TWO, (A3, ("a",) * 5), ("a",), max_kv=4)),
-    "BACKOFF": (
-        World(2, 3, 4, 1, HELD_BACK),
-        Scope(TWO, (A3,), ("a",), max_kv=3, match_limits=(None, 1), publish=(True, False)),
-    ),
-    "KEY_LAG": (World(2, 4, 5, 1, BIGRAM), Scope(TWO, (("a", "a"), ("a", "a", "a", "b")), ("a",), max_kv=4)),
-}

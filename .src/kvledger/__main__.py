@@ -17,7 +17,7 @@ from kvledger.spec.world import WrongInput
 COMMANDS = {
     "check": ("kvledger.tests.kit.check", "check your engine against the law"),
     "replay": ("kvledger.tests.replay.command", "drive a backend with a real request trace or a stored one"),
-    "rules": ("kvledger.spec.rules", "print the rules of the law, or one of them"),
+    "rules": ("kvledger.spec.rulebook", "print the rules of the law, or one of them"),
     "explore": ("kvledger.spec.explore", "visit every state of a small world"),
     "explain": ("kvledger.tests.report.explain", "say in words what a stored trace shows"),
     "zoo": ("kvledger.tests.zoo.hunt", "hunt the faults that the kit must catch"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.giving import Publisher, givings, judge_given
+from kvledger.spec.actions.giving import givings, growing, judge_given
 from kvledger.spec.actions.taking import Member, judge_refused, judge_taken, takings
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Edit, Ledger
@@ -43,14 +43,6 @@ def members(ledger: Ledger, act: Decode) -> list[Member]:
     return [Member(req, length, length + 1, starts=False) for req, length in committed]
 
 
-def publishers(ledger: Ledger, batch: list[Member], answer: Granted) -> list[Publisher]:
-    """Who could publish what, in its table as this grant leaves it."""
-    return [
-        Publisher(req, ledger.records[req].protected_len, upto, ledger.tables[req] + pages)
-        for (req, _, upto, _), pages in zip(batch, answer.pages, strict=True)
-    ]
-
-
 def judge(ledger: Ledger, act: Decode, answer: Granted | Refused) -> None:
     """What the backend owes."""
     batch = members(ledger, act)
@@ -58,7 +50,7 @@ def judge(ledger: Ledger, act: Decode, answer: Granted | Refused) -> None:
         judge_refused(ledger, batch, answer)
         return
     judge_taken(ledger, batch, answer)
-    judge_given(ledger, "decode", publishers(ledger, batch, answer), answer)
+    judge_given(ledger, "decode", growing(ledger, batch, answer), answer)
 
 
 def effect(edit: Edit, act: Decode, answer: Granted) -> None:
@@ -77,4 +69,4 @@ def answers(ledger: Ledger, act: Decode, least: bool) -> Iterator[Granted | Refu
         if isinstance(answer, Refused):
             yield answer
         else:
-            yield from givings(ledger, "decode", publishers(ledger, batch, answer), answer, least)
+            yield from givings(ledger, "decode", growing(ledger, batch, answer), answer, least)

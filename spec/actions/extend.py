@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.giving import Publisher, givings, judge_given
+from kvledger.spec.actions.giving import givings, growing, judge_given
 from kvledger.spec.actions.taking import Member, judge_refused, judge_taken, takings
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Edit, Ledger
@@ -45,17 +45,6 @@ def members(ledger: Ledger, act: Extend) -> list[Member]:
     return [Member(req, ledger.prefix(req), upto, not ledger.holds_row(req)) for req, upto, _ in act.batch]
 
 
-def publishers(ledger: Ledger, batch: list[Member], answer: Granted) -> list[Publisher]:
-    """Who could publish what, in its table as this grant leaves it."""
-    matched = iter(answer.matched)
-    found = []
-    for member, pages in zip(batch, answer.pages, strict=True):
-        table = next(matched) if member.starts else ledger.tables[member.req]
-        protected = member.prefix if member.starts else ledger.records[member.req].protected_len
-        found.append(Publisher(member.req, protected, member.upto, table + pages))
-    return found
-
-
 def judge(ledger: Ledger, act: Extend, answer: Granted | Refused) -> None:
     """What the backend owes."""
     batch = members(ledger, act)
@@ -63,7 +52,7 @@ def judge(ledger: Ledger, act: Extend, answer: Granted | Refused) -> None:
         judge_refused(ledger, batch, answer)
         return
     judge_taken(ledger, batch, answer)
-    judge_given(ledger, "extend", publishers(ledger, batch, answer), answer)
+    judge_given(ledger, "extend", growing(ledger, batch, answer), answer)
 
 
 def effect(edit: Edit, act: Extend, answer: Granted) -> None:
@@ -87,4 +76,4 @@ def answers(ledger: Ledger, act: Extend, least: bool) -> Iterator[Granted | Refu
         if isinstance(answer, Refused):
             yield answer
         else:
-            yield from givings(ledger, "extend", publishers(ledger, batch, answer), answer, least)
+            yield from givings(ledger, "extend", growing(ledger, batch, answer), answer, least)

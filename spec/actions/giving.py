@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
+from kvledger.spec.actions.taking import Member
 from kvledger.spec.answer import Freed, Granted
 from kvledger.spec.ledger import Ledger, Tag
 from kvledger.spec.rules import need
@@ -25,6 +26,16 @@ class Publisher(NamedTuple):
 def holding(ledger: Ledger, req: ReqId, upto: int) -> Publisher:
     """A request that holds a row, as the publisher of what it has committed below `upto`."""
     return Publisher(req, ledger.records[req].protected_len, upto, ledger.tables[req])
+
+
+def growing(ledger: Ledger, members: list[Member], answer: Granted) -> list[Publisher]:
+    """The members of a grant, as publishers of what each has committed by its end, in its table by then."""
+    matched = iter(answer.matched)
+    found = []
+    for (req, prefix, upto, starts), pages in zip(members, answer.pages, strict=True):
+        table = next(matched) if starts else ledger.tables[req]
+        found.append(Publisher(req, prefix if starts else ledger.records[req].protected_len, upto, table + pages))
+    return found
 
 
 def judge_given(

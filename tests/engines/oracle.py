@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from kvledger.spec.action import apply, file_of, name_of
+from kvledger.spec.action import apply, file_of, members_of, name_of
 from kvledger.spec.actions import (
     Abort,
     Action,
@@ -23,10 +23,8 @@ from kvledger.spec.actions import (
     Finish,
     Flush,
     Retract,
-    decode,
-    extend,
 )
-from kvledger.spec.actions.giving import Publisher, frees, holding
+from kvledger.spec.actions.giving import Publisher, frees, growing, holding
 from kvledger.spec.actions.taking import Member, demand, obtainable
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import CachedView, Declaration, RecordView, Totals, View
@@ -65,12 +63,11 @@ def pick(ledger: Ledger, act: Action, policy: Policy) -> Granted | Refused:
     """One legal answer."""
     match act:
         case Extend() | Decode():
-            file = extend if isinstance(act, Extend) else decode
-            members = extend.members(ledger, act) if isinstance(act, Extend) else decode.members(ledger, act)
+            members = members_of(ledger, act)
             taken = take(ledger, members, policy)
             if isinstance(taken, Refused):
                 return taken
-            return give(ledger, act, file.publishers(ledger, members, taken), taken, (), policy)
+            return give(ledger, act, growing(ledger, members, taken), taken, (), policy)
         case Checkpoint(req, upto):
             return give(ledger, act, [holding(ledger, req, upto)], Granted(), (), policy)
         case Finish(req, keep, publish):

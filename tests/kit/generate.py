@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from kvledger.spec.action import file_of
+from kvledger.spec.action import file_of, members_of
 from kvledger.spec.actions import (
     Abort,
     Action,
@@ -23,8 +23,6 @@ from kvledger.spec.actions import (
     Flush,
     Retract,
     Submit,
-    decode,
-    extend,
 )
 from kvledger.spec.actions.taking import demand, obtainable
 from kvledger.spec.ledger import Ledger
@@ -97,7 +95,7 @@ def _again(ledger: Ledger, refused: Action | None) -> Action | None:
     """What was refused for want of room, as soon as there is room."""
     if not isinstance(refused, Extend | Decode) or file_of(refused).requires(ledger, refused) is not None:
         return None
-    members = extend.members(ledger, refused) if isinstance(refused, Extend) else decode.members(ledger, refused)
+    members = members_of(ledger, refused)
     starting = sum(member.starts for member in members)
     rows = starting <= ledger.free_rows() or not ledger.world.has("ROWS")
     return refused if rows and sum(demand(ledger, members)) <= obtainable(ledger, members) else None

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NamedTuple, TypeVar, cast
 
-from kvledger.spec.action import file_of
-from kvledger.spec.actions import Abort, Action, Decode, Evict, Extend, Flush, Submit, decode, extend
+from kvledger.spec.action import file_of, members_of
+from kvledger.spec.actions import Abort, Action, Evict, Extend, Flush, Submit
 from kvledger.spec.actions.taking import Member
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import KeepsContent, Make, Scrambles
@@ -76,7 +76,7 @@ class Lockstep:
     def do(self, act: Action) -> Granted | Refused:
         """Perform an action that the law allows now. Raises Finding."""
         with self._judging():
-            members = self._members(act)
+            members = members_of(self.ledger, act)
             reply = self._call(act, probe=False)
             answer = self.monitor.step(act, reply)
             if isinstance(answer, Granted):
@@ -133,11 +133,6 @@ class Lockstep:
             raise self._finding(broken.rule, broken.facts) from None
         except _Overtime:
             raise self._finding(HANGS, {"limit_s": self.grade.limit_s}) from None
-
-    def _members(self, act: Action) -> list[Member]:
-        if isinstance(act, Extend):
-            return extend.members(self.ledger, act)
-        return decode.members(self.ledger, act) if isinstance(act, Decode) else []
 
     def _call(self, act: Action, *, probe: bool) -> Reply | Refused:
         self._number += 1

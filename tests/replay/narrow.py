@@ -1,14 +1,15 @@
-"""From a broken replay of thousands of calls to a few: whole requests go first, then blocks of calls.
+"""From a broken replay of thousands of calls to a few: whole requests go first, then what is left, member by member.
 
-What is left still breaks the same rule. kit/shrink.py goes further, number by number and token by token: right for
-the small programs of the search, hopeless for prompts of a trace.
+What remains still breaks the same rule. kit/shrink.py goes further, number by number and token by token: right for
+the small programs of the search, hopeless for the long prompts of a trace.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from itertools import groupby
+from typing import NamedTuple, TypeVar
 
 from kvledger.spec.actions import Action, Decode, Evict, Extend, Flush
 from kvledger.spec.backend import Make
@@ -17,7 +18,16 @@ from kvledger.spec.world import ReqId, World
 from kvledger.tests.kit.lockstep import Finding, Grade
 from kvledger.tests.kit.shrink import Call, Shrunk, run_again
 
-Part = TypeVar("Part")
+T = TypeVar("T")
+
+
+class Part(NamedTuple):
+    """What one call says about one request. call: which of the calls it belongs to."""
+
+    call: int
+    req: ReqId | None
+    act: Action
+    probe: bool
 
 
 def narrow(
@@ -38,56 +48,60 @@ def narrow(
     best: Shrunk | None = None
     runs, deadline = 0, time.monotonic() + seconds
 
-    def breaks(calls: list[Call]) -> bool:
+    def breaks(parts: list[Part]) -> bool:
         nonlocal best, runs
         if best and time.monotonic() > deadline:
             return False
         runs += 1
-        found, lockstep = run_again(make, world, calls, grade=grade, name=name, drain=drain)
+        found, lockstep = run_again(make, world, _calls(parts), grade=grade, name=name, drain=drain)
         same = found is not None and found.rule == finding.rule and (lockstep.draining_since is not None) == drain
         if found and same:
             best = Shrunk(found, lockstep.steps, lockstep, runs)
         return same
 
-    calls = [(step.act, step.probe) for step in steps]
-    if not breaks(calls):
+    parts = [part for call, step in enumerate(steps) for part in _parts(call, step)]
+    if not breaks(parts):
         return None
-    requests = list(dict.fromkeys(req for act, _ in calls for req in _named(act)))
-    kept = _fewest(requests, lambda some: breaks(_only(calls, set(some))))
-    _fewest(_only(calls, set(kept)), breaks)
+    requests = list(dict.fromkeys(part.req for part in parts))
+    kept = _fewest(requests, lambda some: breaks([part for part in parts if part.req in some]))
+    _fewest([part for part in parts if part.req in kept], breaks)
     return best
 
 
-def _fewest(parts: list[Part], breaks: Callable[[list[Part]], bool]) -> list[Part]:
-    """Drops halves, then quarters, and so on down to single parts, as long as what is left breaks."""
-    size = len(parts) // 2
+def _fewest(things: list[T], breaks: Callable[[list[T]], bool]) -> list[T]:
+    """Drops halves, then quarters, and so on down to single things, as long as what is left breaks."""
+    size = len(things) // 2
     while size:
         at = 0
-        while at < len(parts):
-            fewer = parts[:at] + parts[at + size :]
+        while at < len(things):
+            fewer = things[:at] + things[at + size :]
             if breaks(fewer):
-                parts = fewer
+                things = fewer
             else:
                 at += size
         size //= 2
-    return parts
+    return things
 
 
-def _named(act: Action) -> list[ReqId]:
-    """The requests that an action is about."""
-    if isinstance(act, Extend | Decode):
-        return [member[0] for member in act.batch]
-    return [] if isinstance(act, Evict | Flush) else [act.req]
+def _parts(call: int, step: Step) -> list[Part]:
+    act, probe = step.act, step.probe
+    if isinstance(act, Extend):
+        return [Part(call, member[0], Extend((member,)), probe) for member in act.batch]
+    if isinstance(act, Decode):
+        return [Part(call, member[0], Decode((member,)), probe) for member in act.batch]
+    return [Part(call, None if isinstance(act, Evict | Flush) else act.req, act, probe)]
 
 
-def _only(calls: list[Call], requests: set[ReqId]) -> list[Call]:
-    """The calls about these requests; other members leave their batches."""
-    left: list[Call] = []
-    for act, probe in calls:
-        if isinstance(act, Extend):
-            act = Extend(tuple(member for member in act.batch if member[0] in requests))
-        elif isinstance(act, Decode):
-            act = Decode(tuple(member for member in act.batch if member[0] in requests))
-        if requests.intersection(_named(act)):
-            left.append((act, probe))
-    return left
+def _calls(parts: list[Part]) -> list[Call]:
+    """The parts of one call are one call again."""
+    calls: list[Call] = []
+    for _, group in groupby(parts, lambda part: part.call):
+        first, *others = group
+        act = first.act
+        for other in others:
+            if isinstance(act, Extend) and isinstance(other.act, Extend):
+                act = Extend(act.batch + other.act.batch)
+            elif isinstance(act, Decode) and isinstance(other.act, Decode):
+                act = Decode(act.batch + other.act.batch)
+        calls.append((act, first.probe))
+    return calls

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kvledger.spec.explore import explore
 from kvledger.spec.ledger import Ledger
-from kvledger.spec.world import Scope, World
+from kvledger.spec.world import World
+from kvledger.spec.worlds import Scope
 
 
 def reachable(world: World, scope: Scope) -> list[Ledger]:

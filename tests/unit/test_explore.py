@@ -15,7 +15,8 @@ from kvledger.spec.actions import Action
 from kvledger.spec.explore import Answer, Exploration, canon, exact, explore, mark
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.situations import SITUATIONS, Moment
-from kvledger.spec.world import A3, B3, BIGRAM, HELD_BACK, KEPT, PLAIN, TWO, WORLDS, Scope, World
+from kvledger.spec.world import World
+from kvledger.spec.worlds import A3, B3, BIGRAM, HELD_BACK, KEPT, PLAIN, TWO, WORLDS, Scope
 
 # states, transitions, length of the longest shortest path
 COUNTS = {

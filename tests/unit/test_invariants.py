@@ -16,7 +16,8 @@ from kvledger.spec.explore import Answer, explore
 from kvledger.spec.invariants import check_touched, check_whole
 from kvledger.spec.ledger import Edit, Ledger
 from kvledger.spec.page import CACHED, PRIVATE, Page, SpecError
-from kvledger.spec.world import WORLDS, Holder, PageId
+from kvledger.spec.world import Holder, PageId
+from kvledger.spec.worlds import WORLDS
 from kvledger.tests.unit.reachable import reachable
 
 T = TypeVar("T")

@@ -20,7 +20,8 @@ from kvledger.spec.ledger import Edit, Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.stored import ACTIONS
 from kvledger.spec.trace import Step, Trace, judge, read, said, text, write
-from kvledger.spec.world import WORLDS, World, WrongInput
+from kvledger.spec.world import World, WrongInput
+from kvledger.spec.worlds import WORLDS
 
 ACTS: tuple[Action, ...] = (
     Submit("a", (1, "1", True, ("x", (None, 2)), ""), ("n", True)),

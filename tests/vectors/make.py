@@ -17,7 +17,7 @@ from kvledger.spec.explore import Path as Moves
 from kvledger.spec.explore import explore
 from kvledger.spec.situations import SITUATIONS
 from kvledger.spec.trace import of_path, text
-from kvledger.spec.world import WORLDS
+from kvledger.spec.worlds import WORLDS
 
 VALID = Path(__file__).parent / "valid"
 

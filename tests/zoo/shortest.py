@@ -13,7 +13,8 @@ from kvledger.spec.actions import Action, Decode, Extend, Submit
 from kvledger.spec.backend import Make, View
 from kvledger.spec.explore import canon, moves
 from kvledger.spec.trace import Step
-from kvledger.spec.world import Scope, Token, World
+from kvledger.spec.world import Token, World
+from kvledger.spec.worlds import Scope
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 
 

@@ -1,0 +1,50 @@
+"""Small worlds with a name, and what exploration may submit in each: what makes a world finite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvledger.spec.world import CAPABILITIES, Declaration, Namespace, ReqId, Token, World
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What exploration may submit: makes a world finite.
+
+    requests: the ids that may live at once. prompts: what each may bring. letters: what may be sampled.
+    match_limits, publish: the options a submit may carry. max_kv: positions with KV, a request.
+    """
+
+    requests: tuple[ReqId, ...]
+    prompts: tuple[tuple[Token, ...], ...]
+    letters: tuple[Token, ...]
+    max_kv: int
+    namespaces: tuple[Namespace, ...] = ("n",)
+    match_limits: tuple[int | None, ...] = (None,)
+    publish: tuple[bool, ...] = (True,)
+
+
+PLAIN = Declaration("sglang's shape")
+KEPT = Declaration(
+    "vllm's shape",
+    capabilities=frozenset(CAPABILITIES) - {"LEAF_FIRST", "CHECKPOINT"},
+    publishes_on=frozenset({"extend", "decode"}),
+    max_batch=1,
+)
+HELD_BACK = Declaration("headroom and back-off", headroom=1, match_backoff=1)
+BIGRAM = Declaration("bigram keys", key_lag=1)
+A3, B3 = ("a", "a", "a"), ("a", "a", "b")
+TWO = ("r0", "r1")
+
+# Named worlds. Together they reach every situation of spec/situations.py.
+WORLDS: dict[str, tuple[World, Scope]] = {
+    "TINY_A": (World(2, 4, 3, 2, PLAIN), Scope(TWO, (A3, B3), ("a",), max_kv=4)),
+    "TINY_B": (World(1, 4, 2, 2, PLAIN), Scope(TWO, (A3, B3), ("a",), max_kv=4)),
+    "NAMESPACES": (World(2, 4, 3, 2, PLAIN), Scope(TWO, (A3,), ("a",), max_kv=4, namespaces=("n", "m"))),
+    "DUPLICATES": (World(2, 4, 4, 2, KEPT), Scope(TWO, (A3, ("a",) * 5), ("a",), max_kv=4)),
+    "BACKOFF": (
+        World(2, 3, 4, 1, HELD_BACK),
+        Scope(TWO, (A3,), ("a",), max_kv=3, match_limits=(None, 1), publish=(True, False)),
+    ),
+    "KEY_LAG": (World(2, 4, 5, 1, BIGRAM), Scope(TWO, (("a", "a"), ("a", "a", "a", "b")), ("a",), max_kv=4)),
+}

@@ -1,0 +1,158 @@
+"""`kvledger replay` from the outside: exit codes, what it prints, and how a failing run becomes a short one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from kvledger.__main__ import main
+from kvledger.spec.actions import Action
+from kvledger.spec.answer import Refused, Reply
+from kvledger.spec.backend import Declaration, View
+from kvledger.spec.trace import read
+from kvledger.spec.world import World
+from kvledger.tests.kit.load import load_backend
+from kvledger.tests.kit.lockstep import Finding, Lockstep
+from kvledger.tests.replay.driver import drive
+from kvledger.tests.replay.knobs import Knobs
+from kvledger.tests.replay.mooncake import TraceRequest
+from kvledger.tests.replay.narrow import narrow
+
+FAULTY = "kvledger.tests.zoo.freed_twice:make"
+
+
+@pytest.fixture
+def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A made-up trace in a folder of its own, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["replay", "t.jsonl", "--synthetic", "--requests", "30", "--seed", "5"]) == 0
+    return "t.jsonl"
+
+
+@pytest.mark.parametrize("backend", ["reference", "chunk_cache", "blocks"])
+@pytest.mark.parametrize("sizes", ["--pages 4096", "--pages 320", "--page-size 4 --block-tokens 6 --pages 500"])
+def test_good_backends_hold(trace: str, backend: str, sizes: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", trace, "--backend", backend, *sizes.split()]) == 0
+    out = capsys.readouterr().out
+    assert " rules: " in out and "BROKEN" not in out
+    assert "request actions per CPU second; calibration loop" in out
+
+
+def test_a_tight_pool_of_single_slots_ends(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", trace, "--page-size", "1", "--block-tokens", "4", "--pages", "1000"]) == 0
+    table = dict(line.strip().rsplit(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line[:2] == "  ")
+    assert int(table["retractions"]) > 0 and int(table["refusals, short of pages"]) > 0
+
+
+def test_a_view_leaves_nothing_unseen(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, unseen in (([], True), (["--view"], False)):
+        assert main(["replay", trace, "--requests", "10", *words]) == 0
+        assert ("UNSEEN" in capsys.readouterr().out) == unseen
+
+
+def test_json_for_machines(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["replay", trace, "--json", "-"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["exit"] == 0 and report["name"] == "reference"
+    assert report["figures"]["requests"] == 30
+    assert report["rules"]["PAGE-1"]["verdict"] == "HOLDS" and report["rules"]["PAGE-1"]["armed"] > 0
+    assert main(["replay", trace, "--backend", FAULTY, "--json", "out.json"]) == 1
+    assert json.loads(Path("out.json").read_text())["finding"]["rule"] == "PAGE-6"
+
+
+def test_a_broken_rule_is_shown_stored_and_replayed(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", trace, "--backend", FAULTY, "--chunk", "100"]) == 1
+    out = capsys.readouterr().out
+    assert f"$ kvledger replay t.jsonl --backend {FAULTY} --chunk 100" in out
+    assert "BROKEN  PAGE-6 freed-exactly" in out
+    [stored] = Path(".kvledger").iterdir()
+    assert len(read(stored).steps) < 10
+    assert main(["replay", str(stored), "--backend", FAULTY]) == 1
+    assert main(["replay", str(stored), "--backend", "reference"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("none.jsonl", "none.jsonl: No such file or directory, expected a file in the Mooncake format"),
+        ("t.jsonl --synthetic", "t.jsonl: this file exists, expected a new name to write to"),
+        ("t.jsonl --pages 2", "cannot fit"),
+        ("t.jsonl --pages 0", "pages = 0"),
+        ("t.jsonl --page-size 0", "page_size = 0"),
+        ("t.jsonl --context-len 5", "columns, a row has 5"),
+        ("t.jsonl --rows 3", "32 running requests with 3 rows: expected a row for each"),
+        ("t.jsonl --running 0", "running = 0"),
+        ("t.jsonl --chunk 0", "chunk = 0"),
+        ("t.jsonl --requests 0", "0 requests: expected a whole number >= 1"),
+        ("t.jsonl --block-tokens 0", "0 tokens a block: expected a whole number >= 1"),
+        ("t.jsonl --backend nobody", "nobody"),
+        ("t.jsonl --json nowhere/out.json", "--json nowhere/out.json: the folder does not exist"),
+        ("none.json", "none.json"),
+    ],
+)
+def test_wrong_input_is_one_line(trace: str, words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["replay", *words.split()]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert says in printed.err and printed.err.count("\n") == 1
+
+
+# ---- narrow: from thousands of calls to a few
+
+MANY = [TraceRequest(f"r{n}", n, tuple(range(n % 7, 30 + n)), 3) for n in range(40)]
+WORLD = World(rows=8, context_len=128, pages=100, page_size=4)
+
+
+def broken(lockstep: Lockstep) -> Finding:
+    with pytest.raises(Finding) as found:
+        drive(MANY, lockstep.do, lockstep.ledger.prefix, Knobs(lockstep.world, running=6, chunk=16), lambda _: None)
+    return found.value
+
+
+@pytest.mark.parametrize("fault", ["freed_twice", "duplicate_kept", "locked_evicted"])
+def test_narrow_keeps_the_rule_and_drops_the_rest(fault: str) -> None:
+    make = load_backend(f"kvledger.tests.zoo.{fault}:make")
+    lockstep = Lockstep(make, WORLD)
+    finding = broken(lockstep)
+    small = narrow(make, lockstep.world, lockstep.steps, finding, grade=lockstep.grade, name=fault, drain=False)
+    assert small is not None
+    assert small.finding.rule == finding.rule
+    assert len(small.steps) < len(lockstep.steps) / 2
+    assert small.steps[-1] == small.lockstep.steps[-1]
+
+
+class Moody:
+    """Breaks a rule in the first world that it lives in, and never again."""
+
+    lives = 0
+
+    def __init__(self, world: World) -> None:
+        Moody.lives += 1
+        self.bad = Moody.lives == 1
+        self.inner = load_backend("reference")(world)
+
+    def declare(self) -> Declaration:
+        return self.inner.declare()
+
+    def view(self) -> View | None:
+        return self.inner.view()
+
+    def do(self, action: Action) -> Reply | Refused:
+        if self.bad and type(action).__name__ == "Decode":
+            raise RuntimeError("moody")
+        return self.inner.do(action)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+
+def test_narrow_says_when_a_backend_does_not_repeat_itself() -> None:
+    lockstep = Lockstep(Moody, WORLD)
+    finding = broken(lockstep)
+    assert finding.rule == "RAISES"
+    assert not narrow(
+        Moody, lockstep.world, lockstep.steps, finding, grade=lockstep.grade, name="moody", drain=False
+    )
