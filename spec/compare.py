@@ -73,7 +73,7 @@ def differences(ledger: Ledger, view: View) -> Iterator[Difference]:
 
 def _of_records(ledger: Ledger, records: Mapping[ReqId, RecordView]) -> Iterator[Difference]:
     size, declared = ledger.world.page_size, ledger.world.declared
-    for req in ledger.records.keys() | records.keys():
+    for req in dict.fromkeys([*ledger.records, *records]):
         law, shown = ledger.records.get(req), records.get(req)
         if law is None:
             row = f"row {shown.row}" if shown and ledger.world.has("ROWS") else "KV"

@@ -76,7 +76,7 @@ def _of_holder(ledger: Ledger, holder: Holder) -> str | None:
 def _of_page(ledger: Ledger, page: PageId, readers: list[frozenset[PageId]]) -> str | None:
     """PAGE-1, PAGE-2, PAGE-3, LOCK-1, TAG-1."""
     state, tags = ledger.page(page), ledger.tags.get(page, ())
-    reading = sum(page in lock for lock in readers)
+    reading = [page in lock for lock in readers].count(True)
     if not page_kernel.lawful(state) or not 1 <= page <= ledger.world.pages:
         return f"no lawful page: {state}"
     if reading != state.locks:

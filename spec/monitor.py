@@ -21,7 +21,7 @@ from kvledger.spec.compare import RULE_OF, differences
 from kvledger.spec.invariants import check_touched, check_whole
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.page import page_of
-from kvledger.spec.reply import Said, check_view, counted, tidy
+from kvledger.spec.reply import Said, counted, tidy, tidy_view
 from kvledger.spec.rules import Broken, need
 from kvledger.spec.should import left_undone
 from kvledger.spec.situations import armed
@@ -79,14 +79,14 @@ class Monitor:
 
     def probe(self, act: Action, reply: Reply | Refused) -> None:
         """Judge the answer to a call that `requires` forbids: refused, and nothing given up for it (GUARD-1)."""
+        said = tidy(reply, f"{self.world.declared.name} answered {name_of(act)}")
         self.steps += 1
         self.armed["GUARD-1"] += 1
-        need(isinstance(reply, Refused) and not reply.evicted, "GUARD-1", by=name_of(act))
+        need(isinstance(said, Refused) and not said.evicted, "GUARD-1", by=name_of(act))
 
     def compare(self, view: View, act: Action, answer: Granted | Refused | None) -> None:
         """Hold the backend's own books against the law. answer None: the call was a probe."""
-        check_view(view, self.world.declared.name)
-        for difference in differences(self.ledger, view):
+        for difference in differences(self.ledger, tidy_view(view, self.world.declared.name)):
             rule = RULE_OF[difference.kind]
             if answer is None:
                 rule = "GUARD-1"

@@ -5,13 +5,17 @@ Whatever counts as a whole number or a list elsewhere (numpy, torch) counts here
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import index
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kvledger.spec.answer import Freed, Refused, Reply
-from kvledger.spec.backend import View
+from kvledger.spec.backend import CachedView, RecordView, Totals, View
+from kvledger.spec.itf import short
 from kvledger.spec.world import PageId, ReqId, Row, Slot, WrongInput
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Said(NamedTuple):
@@ -29,12 +33,12 @@ def tidy(reply: object, where: str) -> Said | Refused:
     """A backend's answer, its types checked. where: who answered what, to begin the complaint with."""
     if isinstance(reply, Refused):
         if reply.short not in (None, "rows", "pages"):
-            raise WrongInput(f"{where} with short = {reply.short!r}: expected 'rows', 'pages' or None")
+            raise WrongInput(f"{where} with short = {short(reply.short)}: expected 'rows', 'pages' or None")
         return Refused(reply.short, frozenset(numbers(reply.evicted, where, "evicted")), _freed(reply.freed, where))
     if not isinstance(reply, Reply):
         raise WrongInput(f"{where} with a {type(reply).__name__}: expected a Reply or Refused")
     if not hasattr(reply.published, "items"):
-        raise WrongInput(f"{where} with published = {reply.published!r}: expected a mapping of request to length")
+        raise WrongInput(f"{where} with published = {short(reply.published)}: expected a mapping of request to length")
     published = dict(reply.published.items())
     lengths = numbers(published.values(), where, "published")
     return Said(
@@ -47,43 +51,35 @@ def tidy(reply: object, where: str) -> Said | Refused:
     )
 
 
-def check_view(view: object, name: str) -> None:
-    """A backend's view, its types checked as far as comparing it needs."""
+def tidy_view(view: object, name: str) -> View:
+    """A backend's view, its types checked. name: whose view it is, to begin the complaint with."""
     if not isinstance(view, View):
-        raise WrongInput(f"{name} shows a {type(view).__name__} as its view: expected a View or None")
+        raise WrongInput(f"{name} shows a {type(view).__name__} as its view: expected a View")
     where = f"{name} shows a view"
-    for field in ("free_rows", "free_pages"):
-        if getattr(view, field) is not None:
-            numbers(getattr(view, field), where, field)
-    for field, width in (("records", 4), ("cached", 2), ("table", None)):
-        value = getattr(view, field)
-        if value is None:
-            continue
-        if not hasattr(value, "items"):
-            raise WrongInput(f"{where} with {field} = {value!r}: expected a mapping")
-        for key, each in value.items():
-            if width is not None and (not isinstance(each, tuple) or len(each) != width):
-                raise WrongInput(f"{where} with {field}[{key!r}] = {each!r}: expected {width} fields")
-            if field == "records":
-                numbers(each[1:], where, f"{field}[{key!r}]")
-            elif field == "table":
-                numbers(each, where, f"{field}[{key!r}]")
+    return View(
+        None if view.free_rows is None else numbers(view.free_rows, where, "free_rows"),
+        None if view.free_pages is None else numbers(view.free_pages, where, "free_pages"),
+        _mapping(view.records, _record, where, "records", "a request and its RecordView: a row or None, three lengths"),
+        _mapping(view.table, _slots, where, "table", "a request and its slots, a list of whole numbers"),
+        _mapping(view.cached, _cached, where, "cached", "a page and its CachedView: a hashable key, a number of locks"),
+        None if view.totals is None else _totals(view.totals, where),
+    )
 
 
 def numbers(values: Iterable[int], where: str, what: str) -> tuple[int, ...]:
     """Whole numbers, in a tuple."""
     try:
-        return tuple(map(index, values))
+        return _whole(values)
     except TypeError:
-        raise WrongInput(f"{where} with {what} = {values!r}: expected a list of whole numbers") from None
+        raise WrongInput(f"{where} with {what} = {short(values)}: expected a list of whole numbers") from None
 
 
 def listed(values: Iterable[Iterable[int]], where: str, what: str) -> list[Iterable[int]]:
     """A list of lists."""
     try:
-        return list(values)
+        return list(_sized(values))
     except TypeError:
-        raise WrongInput(f"{where} with {what} = {values!r}: expected a list of lists") from None
+        raise WrongInput(f"{where} with {what} = {short(values)}: expected a list of lists") from None
 
 
 def counted(lists: list[tuple[int, ...]], expected: int, where: str, what: str) -> None:
@@ -96,5 +92,60 @@ def _freed(freed: object, where: str) -> Freed | None:
     if freed is None:
         return None
     if not isinstance(freed, Freed):
-        raise WrongInput(f"{where} with freed = {freed!r}: expected a Freed or None")
+        raise WrongInput(f"{where} with freed = {short(freed)}: expected a Freed or None")
     return Freed(*(tuple(sorted(numbers(part, where, "freed"))) for part in freed))
+
+
+def _totals(totals: Any, where: str) -> Totals:
+    try:
+        return Totals(*_whole(totals))
+    except TypeError:
+        raise WrongInput(f"{where} with totals = {short(totals)}: expected Totals, four numbers of pages") from None
+
+
+def _mapping(
+    values: Any, tidied: Callable[[Any, Any], tuple[K, V]], where: str, what: str, expected: str
+) -> dict[K, V] | None:
+    """A mapping, entry by entry."""
+    if values is None:
+        return None
+    if not hasattr(values, "items"):
+        raise WrongInput(f"{where} with {what} = {short(values)}: expected a mapping")
+    found = {}
+    for key, each in values.items():
+        try:
+            name, value = tidied(key, each)
+        except (TypeError, ValueError):
+            raise WrongInput(f"{where} with {what}[{short(key)}] = {short(each)}: expected {expected}") from None
+        found[name] = value
+    return found
+
+
+# ---- one value, in tuples; a TypeError or ValueError says that it cannot be
+
+
+def _sized(values: Any) -> Any:
+    """No dict, and nothing without a length: an iterator would be empty when it is looked at again."""
+    if isinstance(values, dict):
+        raise TypeError
+    len(values)
+    return values
+
+
+def _whole(values: Any) -> tuple[int, ...]:
+    return tuple(map(index, _sized(values)))
+
+
+def _record(req: Any, shown: Any) -> tuple[ReqId, RecordView]:
+    held, *lengths = shown
+    return req, RecordView(held if held is None else index(held), *_whole(lengths))
+
+
+def _slots(req: Any, shown: Any) -> tuple[ReqId, tuple[Slot, ...]]:
+    return req, _whole(shown)
+
+
+def _cached(page: Any, shown: Any) -> tuple[PageId, CachedView]:
+    key, locks = shown
+    hash(key)
+    return index(page), CachedView(key, index(locks))

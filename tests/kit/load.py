@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
-from kvledger.spec.backend import Backend, Declaration, KeepsContent, Make, Scrambles, World
+from kvledger.spec.backend import Backend, Declaration, Make, World
+from kvledger.spec.itf import short
 from kvledger.spec.world import WrongInput
 
+T = TypeVar("T")
 NAMES = {
     "reference": "kvledger.reference.backend:make",
     "chunk_cache": "kvledger.reference.backend:make_chunk_cache",
@@ -19,6 +23,7 @@ NAMES = {
     "oracle-random": "kvledger.tests.engines.oracle:make_random",
     "oracle-adversarial": "kvledger.tests.engines.oracle:make_adversarial",
 }
+METHODS = {"VIEW": ("view",), "CONTENT": ("write", "read"), "SCRAMBLE": ("scramble",)}  # by capability
 BRIEF = 200  # characters of somebody else's message that fit into a line of ours
 
 
@@ -30,33 +35,42 @@ def load_backend(target: str) -> Make:
         raise WrongInput(f"backend {target!r}: expected {', '.join(NAMES)}, or module:function")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # a console script does not look beside the user
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise WrongInput(f"backend {target!r}: importing {module_name} raised {brief(error)}") from error
+    importing = f"backend {target!r}: expected a module that can be imported, but {module_name}"
+    module = _theirs(importing, importlib.import_module, module_name)
     make = getattr(module, function, None)
     if not callable(make):
-        raise WrongInput(f"backend {target!r}: expected a function {function} in {module_name}, found {make!r}")
+        raise WrongInput(f"backend {target!r}: expected a function {function} in {module_name}, found {short(make)}")
     return make  # type: ignore[no-any-return]
 
 
 def build(make: Make, world: World, target: str = "the backend") -> tuple[Backend, World]:
     """A fresh backend, and its world with what it declares filled in. Raises WrongInput."""
-    try:
-        backend = make(world)
-        declaration = backend.declare()
-    except WrongInput:
-        raise
-    except Exception as error:
-        raise WrongInput(f"{target}: make({sizes(world)}) raised {brief(error)}") from error
+    backend = _theirs(f"{target}: make({sizes(world)})", make, world)
+    for method in ("declare", "do"):
+        if not _offers(backend, method):
+            raise WrongInput(f"{target}: make returned {short(backend)}, expected a Backend, with a method {method}")
+    declaration = _theirs(f"{target}: declare()", backend.declare)
     if not isinstance(declaration, Declaration):
-        raise WrongInput(f"{target}: declare() returned {declaration!r}, expected a Declaration")
-    for capability, protocol in (("CONTENT", KeepsContent), ("SCRAMBLE", Scrambles)):
-        if declaration.has(capability) and not isinstance(backend, protocol):
-            raise WrongInput(f"{target}: declares {capability} but lacks the methods of {protocol.__name__}")
-    if not callable(getattr(backend, "do", None)):
-        raise WrongInput(f"{target}: make returned a {type(backend).__name__} without a method do")
+        raise WrongInput(f"{target}: declare() returned {short(declaration)}, expected a Declaration")
+    for capability, methods in METHODS.items():
+        for method in methods if declaration.has(capability) else ():
+            if not _offers(backend, method):
+                raise WrongInput(f"{target}: declares {capability}, expected a method {method}, found none")
     return backend, replace(world, declared=declaration)
+
+
+def _theirs(what: str, call: Callable[..., T], *args: object) -> T:
+    """Somebody else's code, before anything is judged: what it raises is one line. what: was called."""
+    try:
+        return call(*args)
+    except WrongInput as wrong:
+        raise WrongInput(f"{what}: {wrong}") from None
+    except (Exception, SystemExit) as error:
+        raise WrongInput(f"{what} raised {brief(error)}") from error
+
+
+def _offers(backend: object, method: str) -> bool:
+    return callable(getattr(backend, method, None))
 
 
 def sizes(world: World) -> str:
