@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
 from kvledger.spec.answer import Freed, Refused, Reply
 from kvledger.spec.ledger import Ledger
-from kvledger.spec.page import CACHED, FREE
+from kvledger.spec.page import CACHED, FREE, PRIVATE
 
 Facts: TypeAlias = Mapping[str, Any]
 
@@ -72,6 +72,8 @@ def listing(numbers: Any) -> str:
 
 def page_in_words(ledger: Ledger, page: int) -> str:
     """Who owns a page, as short as a table column."""
+    if not 1 <= page <= ledger.world.pages:
+        return "no page of the pool" if page else "padding"
     state = ledger.page(page)
     if state.kind == FREE:
         return "free"
@@ -83,12 +85,16 @@ def page_in_words(ledger: Ledger, page: int) -> str:
 
 def row_in_words(ledger: Ledger, row: int) -> str:
     """Who holds a row, as short as a table column."""
+    if not 1 <= row <= ledger.world.rows:
+        return "no row of the pool" if row else "padding"
     return ledger.holder_of(row) or "free"
 
 
 def because(rule: str, facts: Facts, ledger: Ledger) -> str:
     """What the facts of a broken rule say, in a sentence or two. ledger: as it was before the guilty step,
-    or, where a view was compared, as the law has it after."""
+    or, where a view was compared, as the law has it after. No facts: a stored run does not hold them."""
+    if not facts:
+        return "What was raised, or read as content, is not stored; the replay below shows it."
     if "kind" in facts:
         return _difference(facts)
     return _SENTENCES[rule](facts, ledger)
@@ -96,14 +102,17 @@ def because(rule: str, facts: Facts, ledger: Ledger) -> str:
 
 def sides(rule: str, facts: Facts, ledger: Ledger) -> tuple[str, str] | None:
     """What law and backend say of the one row or page that the finding is about, as short as a table column."""
+    if not facts:
+        return None
     if "kind" in facts:
-        return str(facts["law"]), str(facts["backend"])
+        about = str(facts["subject"]).startswith(("row ", "page "))
+        return (str(facts["law"]), str(facts["backend"])) if about else None
     match rule:
         case "CACHE-5" if facts["own"] == facts["row_lists"]:
             return "free", str(facts["req"])
         case "PAGE-1" | "PAGE-3":
             return page_in_words(ledger, facts["page"]), str(facts["req"])
-        case "ROW-1" | "ROW-2":
+        case "ROW-1" | "ROW-2" if "row" in facts:
             return row_in_words(ledger, facts["row"]), str(facts["req"])
         case "NS-1" | "CACHE-4":
             return page_in_words(ledger, facts["page"]), f"read by {facts['req']}"
@@ -121,10 +130,8 @@ def _difference(facts: Facts) -> str:
 
 
 def _owner(ledger: Ledger, page: int) -> str:
-    if not 1 <= page <= ledger.world.pages:
-        return "no page of the pool"
     words = page_in_words(ledger, page)
-    return {"free": "free", "cached": "cached"}.get(words, words if words.startswith("cached") else f"held by {words}")
+    return f"held by {words}" if ledger.page(page).kind == PRIVATE else words
 
 
 def _row_refused(facts: Facts, _: Ledger) -> str:
@@ -134,7 +141,7 @@ def _row_refused(facts: Facts, _: Ledger) -> str:
 def _page_refused(facts: Facts, _: Ledger) -> str:
     if facts.get("short") is None:
         return f"It was refused without a cause: {facts['demand']} pages are needed, {facts['obtainable']} can be had."
-    return f"{facts['short']} were refused: {facts['demand']} pages are needed, {facts['obtainable']} can be had."
+    return f"{facts['short'].capitalize()} were refused: {facts['demand']} pages are needed, {facts['obtainable']} can be had."
 
 
 def _page_one(facts: Facts, ledger: Ledger) -> str:
@@ -219,7 +226,9 @@ def _not_cached(facts: Facts, ledger: Ledger) -> str:
     return f"Page {facts['page']} is named among the evicted, but it is {_owner(ledger, facts['page'])}."
 
 
-def _row_one(facts: Facts, _: Ledger) -> str:
+def _row_one(facts: Facts, ledger: Ledger) -> str:
+    if "row" not in facts:
+        return _row_refused(facts, ledger)
     held = f"held by {facts['held_by']}" if facts["held_by"] else "no free row"
     return f"Row {facts['row']} was handed to {facts['req']}, but it is {held}."
 
@@ -273,6 +282,6 @@ _SENTENCES: dict[str, Callable[[Facts, Ledger], str]] = {
     "EVICT-4": _not_cached,
     "LIVE-1": lambda facts, ledger: (_row_refused if "starting" in facts else _page_refused)(facts, ledger),
     "GUARD-1": lambda facts, _: f"{facts['by']} is forbidden here, but it was not refused, or gave something up.",
-    "RAISES": lambda facts, _: f"The backend raised {facts['error']}.",
+    "RAISES": lambda facts, _: f"The backend's {facts['call']} raised {facts['error']}.",
     "HANGS": lambda facts, _: f"The backend did not answer within {facts['limit_s']} s.",
 }

@@ -37,7 +37,7 @@ def tidy(reply: object, where: str) -> Said | Refused:
         return Refused(reply.short, frozenset(numbers(reply.evicted, where, "evicted")), _freed(reply.freed, where))
     if not isinstance(reply, Reply):
         raise WrongInput(f"{where} with a {type(reply).__name__}: expected a Reply or Refused")
-    if not hasattr(reply.published, "items"):
+    if not hasattr(reply.published, "items") or not all(isinstance(req, str) for req in reply.published):
         raise WrongInput(f"{where} with published = {short(reply.published)}: expected a mapping of request to length")
     published = dict(reply.published.items())
     lengths = numbers(published.values(), where, "published")
@@ -96,9 +96,9 @@ def _freed(freed: object, where: str) -> Freed | None:
     return Freed(*(tuple(sorted(numbers(part, where, "freed"))) for part in freed))
 
 
-def _totals(totals: Any, where: str) -> Totals:
+def _totals(totals: object, where: str) -> Totals:
     try:
-        return Totals(*_whole(totals))
+        return Totals(*_whole(_kind(totals, Totals)))
     except TypeError:
         raise WrongInput(f"{where} with totals = {short(totals)}: expected Totals, four numbers of pages") from None
 
@@ -115,13 +115,38 @@ def _mapping(
     for key, each in values.items():
         try:
             name, value = tidied(key, each)
-        except (TypeError, ValueError):
+        except TypeError:
             raise WrongInput(f"{where} with {what}[{short(key)}] = {short(each)}: expected {expected}") from None
         found[name] = value
     return found
 
 
-# ---- one value, in tuples; a TypeError or ValueError says that it cannot be
+# ---- one entry, in tuples; a TypeError says that it cannot be
+
+
+def _record(req: Any, shown: Any) -> tuple[ReqId, RecordView]:
+    held, *lengths = _kind(shown, RecordView)
+    return _kind(req, str), RecordView(held if held is None else index(held), *_whole(lengths))
+
+
+def _slots(req: Any, shown: Any) -> tuple[ReqId, tuple[Slot, ...]]:
+    return _kind(req, str), _whole(shown)
+
+
+def _cached(page: Any, shown: Any) -> tuple[PageId, CachedView]:
+    key, locks = _kind(shown, CachedView)
+    hash(key)
+    return index(page), CachedView(key, index(locks))
+
+
+def _kind(value: Any, kind: type[V]) -> V:
+    if not isinstance(value, kind):
+        raise TypeError
+    return value
+
+
+def _whole(values: Any) -> tuple[int, ...]:
+    return tuple(map(index, _sized(values)))
 
 
 def _sized(values: Any) -> Any:
@@ -130,22 +155,3 @@ def _sized(values: Any) -> Any:
         raise TypeError
     len(values)
     return values
-
-
-def _whole(values: Any) -> tuple[int, ...]:
-    return tuple(map(index, _sized(values)))
-
-
-def _record(req: Any, shown: Any) -> tuple[ReqId, RecordView]:
-    held, *lengths = shown
-    return req, RecordView(held if held is None else index(held), *_whole(lengths))
-
-
-def _slots(req: Any, shown: Any) -> tuple[ReqId, tuple[Slot, ...]]:
-    return req, _whole(shown)
-
-
-def _cached(page: Any, shown: Any) -> tuple[PageId, CachedView]:
-    key, locks = shown
-    hash(key)
-    return index(page), CachedView(key, index(locks))

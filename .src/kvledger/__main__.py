@@ -10,6 +10,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from kvledger import __version__
 from kvledger.spec.world import WrongInput
@@ -30,9 +31,17 @@ EXAMPLES = """examples:
 """
 
 
+class Parser(argparse.ArgumentParser):
+    """Says in one line which word was wrong; --help says the rest."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit 2."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; a wrong input costs one line and exit code 2, never a traceback."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="kvledger",
         description="An executable law of who owns which KV row and page.",
         epilog=EXAMPLES,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import sys
 import time
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from kvledger.tests.kit.lockstep import Finding, Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
 from kvledger.tests.kit.shrink import Shrunk, run_again, shrink
 from kvledger.tests.kit.verdict import ENOUGH, HOLDS, NOT_DECLARED, UNREACHED, Verdict, counted, verdicts
+from kvledger.tests.report import json_file
 from kvledger.tests.report.terminal import Screen, show
 from tqdm import tqdm
 
@@ -77,19 +77,14 @@ def run(args: argparse.Namespace) -> int:
         raise WrongInput(f"--actions {args.actions}: expected at least 1")
     if not 0 < args.limit < 1e6:
         raise WrongInput(f"--limit {args.limit}: expected seconds, more than 0")
-    if args.json not in (None, "-") and not Path(args.json).resolve().parent.is_dir():
-        raise WrongInput(f"--json {args.json}: the folder does not exist")
+    json_file.ask(args.json)
     reports = []
     for target in args.backend or SHIPPED:
         reports.append(check(target, args))
-        if args.json != "-":
+        if args.json != json_file.STDOUT:
             print(reports[-1].text, end="\n\n" if target != (args.backend or SHIPPED)[-1] else "\n")
     if args.json:
-        text = json.dumps([as_json(report) for report in reports], indent=2)
-        if args.json == "-":
-            print(text)
-        else:
-            Path(args.json).write_text(text + "\n")
+        json_file.write(args.json, [as_json(report) for report in reports])
     codes = [report.code for report in reports]
     return 1 if 1 in codes else max(codes)
 
@@ -163,14 +158,17 @@ def _broken(target: str, outcome: Outcome, found: list[Verdict], args: argparse.
     return Report(target, outcome, found, 1, show(screen), path)
 
 
-def save(small: Shrunk, outcome: Outcome, target: str) -> str:
-    """Store the shrunk run beside the user, under a name that says what it shows."""
+def save(small: Shrunk, outcome: Outcome, target: str) -> str | None:
+    """Store the shrunk run beside the user, under a name that says what it shows. None: it cannot be written here."""
     steps, finding = tuple(small.steps), small.finding
     digest = hashlib.sha256(repr([step.act for step in steps]).encode()).hexdigest()[:4]
-    Path(FOLDER).mkdir(exist_ok=True)
     path = f"{FOLDER}/{finding.rule.lower()}-{digest}.itf.json"
     note = "drain" if outcome.drained else ""
-    write(Trace(outcome.world, steps, finding.rule, finding.step, target, note), Path(path))
+    try:
+        Path(FOLDER).mkdir(exist_ok=True)
+        write(Trace(outcome.world, steps, finding.rule, finding.step, target, note), Path(path))
+    except (OSError, WrongInput):
+        return None
     return path
 
 
@@ -180,10 +178,15 @@ def without_view(small: Shrunk, outcome: Outcome, target: str, grade: Grade) -> 
         return None
     calls = [(step.act, step.probe) for step in small.steps]
     blind = grade._replace(view=False)
-    found, _ = run_again(load_backend(target), outcome.world, calls, grade=blind, name=target, drain=True)
+    try:
+        found, _ = run_again(load_backend(target), outcome.world, calls, grade=blind, name=target, drain=True)
+    except WrongInput:
+        return None
     if found is None:
         return "Without a view this does not show in this run."
     later = found.step - small.finding.step
+    if later < 0:  # the backend does not repeat itself
+        return None
     return f"Without a view this shows {later} {'step' if later == 1 else 'steps'} later, as {found.rule}."
 
 

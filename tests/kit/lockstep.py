@@ -112,7 +112,7 @@ class Lockstep:
             self.do(flush)
         room = self.world.pages - self.world.declared.headroom
         widest = pages_for(self.world.context_len, self.world.page_size)
-        requests = min(self.world.rows, room) if self.world.has("ROWS") else room
+        requests = min(self.world.rows, room) if self.world.has("ROWS") else -(-room // widest)
         for number in range(requests):
             pages = min(widest, room - (requests - number - 1))  # the others get one at least
             room -= pages
@@ -176,7 +176,7 @@ class Lockstep:
         except (_Overtime, WrongInput):
             raise
         except (Exception, SystemExit) as error:
-            raise self._finding(RAISES, {"error": brief(error)}) from error
+            raise self._finding(RAISES, {"call": getattr(call, "__name__", "code"), "error": brief(error)}) from error
 
     def _finding(self, rule: str, facts: Mapping[str, object]) -> Finding:
         if self._first_strike is None and struck():

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -73,18 +72,27 @@ def search(
     @given(st.lists(move, min_size=MOVES, max_size=MOVES))
     def examples(moves: list[Draw]) -> None:
         world, profile, alike = settings_in_turn[outcome.examples % len(settings_in_turn)]
-        _example(make, world, Traffic.of(profile, alike), moves, name, grade, outcome)
+        try:
+            _example(make, world, Traffic.of(profile, alike), moves, name, grade, outcome)
+        except Exception as error:
+            raise _Enough(error) from None
         progress(outcome.actions)
         if outcome.finding is not None or outcome.actions >= budget:
-            raise _Enough
+            raise _Enough(None)
 
-    with suppress(_Enough):
+    try:
         examples()
+    except _Enough as enough:
+        if enough.error is not None:
+            raise enough.error from None
     return outcome
 
 
 class _Enough(BaseException):
-    """A finding, or the budget is spent. Not an Exception, so that Hypothesis lets it through at once."""
+    """A finding, a wrong input, or the budget is spent. Not an Exception: Hypothesis would run the example again."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
 
 
 def possible(make: Make, pools: list[World], name: str) -> list[World]:

@@ -1,6 +1,7 @@
 """Shrinking of concrete actions: drop blocks of them, then batch members, then lower numbers, while the rule breaks.
 
-An action that is no longer enabled after something was dropped is skipped, so every trial is a lawful program.
+An action that is no longer enabled after something was dropped is fitted to what is there (an extend ends where the
+tokens end, a batch loses the members that are gone) or skipped, so every trial is a lawful program.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvledger.spec.action import file_of
-from kvledger.spec.actions import Action, Checkpoint, Decode, Evict, Extend, Finish, Submit
+from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
 from kvledger.spec.backend import Make
+from kvledger.spec.ledger import Ledger
 from kvledger.spec.trace import Step
-from kvledger.spec.world import World
+from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 
+WHOLE = 1 << 30  # a length that fitting cuts to what is there
 Call = tuple[Action, bool]  # an action, and whether it is a probe
 
 
@@ -38,13 +41,49 @@ def run_again(
             allowed = file_of(act).requires(lockstep.ledger, act) is None
             if probe and not allowed:
                 lockstep.probe(act)
-            elif allowed and not probe:
-                lockstep.do(act)
+            elif not probe:
+                fitting = act if allowed else fitted(lockstep.ledger, act)
+                if fitting is not None:
+                    lockstep.do(fitting)
         if drain:
             lockstep.drain()
     except Finding as finding:
         return finding, lockstep
     return None, lockstep
+
+
+def fitted(ledger: Ledger, act: Action) -> Action | None:
+    """The nearest action that is enabled here, or None."""
+    nearest: Action = act
+    match act:
+        case Extend(members):
+            batch = []
+            for req, upto, token in members:
+                if req in ledger.requests and not ledger.caught_up(req):
+                    end = len(ledger.requests[req].tokens)
+                    upto = min(upto, end, ledger.world.context_len)
+                    batch.append((req, upto, (0 if token is None else token) if upto == end else None))
+            nearest = Extend(tuple(batch))
+        case Decode(pairs):
+            nearest = Decode(tuple((req, token) for req, token in pairs if ledger.caught_up(req)))
+        case Finish(req, keep, publish) if ledger.holds_row(req):
+            nearest = Finish(req, min(keep, ledger.records[req].committed_len), publish)
+        case Checkpoint(req, upto) if ledger.holds_row(req):
+            nearest = Checkpoint(req, min(upto, ledger.records[req].committed_len))
+    return nearest if file_of(nearest).requires(ledger, nearest) is None else None
+
+
+def breaks_again(
+    make: Make, world: World, calls: list[Call], rule: str, *, grade: Grade, name: str, drain: bool
+) -> tuple[Finding, Lockstep] | None:
+    """The same rule broken by these calls, and in the drain probe iff drain; None if it is not."""
+    try:
+        found, lockstep = run_again(make, world, calls, grade=grade, name=name, drain=drain)
+    except WrongInput:  # an answer of no lawful shape is another fault
+        return None
+    if found is None or found.rule != rule or (lockstep.draining_since is not None) != drain:
+        return None
+    return found, lockstep
 
 
 def shrink(
@@ -56,10 +95,7 @@ def shrink(
     def trial(calls: list[Call]) -> tuple[Finding, Lockstep] | None:
         nonlocal runs
         runs += 1
-        found, lockstep = run_again(make, world, calls, grade=grade, name=name, drain=drain)
-        if found is not None and found.rule == finding.rule and (lockstep.draining_since is not None) == drain:
-            return found, lockstep
-        return None
+        return breaks_again(make, world, calls, finding.rule, grade=grade, name=name, drain=drain)
 
     calls = [(step.act, step.probe) for step in steps]
     best = trial(calls)
@@ -93,8 +129,11 @@ def _simpler(calls: list[Call]) -> Iterator[list[Call]]:
     for at, (act, probe) in enumerate(calls):
         for simpler in _lower(act):
             yield [*calls[:at], (simpler, probe), *calls[at + 1 :]]
-        if isinstance(act, Submit) and len(act.tokens) > 1:
-            yield _shortened(calls, at)
+    for at, (act, probe) in enumerate(calls):
+        if isinstance(act, Retract | Abort):  # one action may do what a checkpoint and this one do
+            yield [*calls[:at], (Finish(act.req, WHOLE, True), probe), *calls[at + 1 :]]
+    if calls and not isinstance(calls[-1][0], Evict | Flush):  # or say at once what was led up to
+        yield [*calls[:-1], (Evict(1), False)]
 
 
 def _lower(act: Action) -> Iterator[Action]:
@@ -114,6 +153,8 @@ def _lower(act: Action) -> Iterator[Action]:
             for at, token in enumerate(act.tokens):
                 if token != 0 or type(token) is not int:
                     yield act._replace(tokens=(*act.tokens[:at], 0, *act.tokens[at + 1 :]))
+            if len(act.tokens) > 1:
+                yield act._replace(tokens=act.tokens[:-1])
         case Checkpoint(req, upto) if upto > 0:
             yield Checkpoint(req, upto - 1)
         case Finish(req, keep, publish):
@@ -123,23 +164,3 @@ def _lower(act: Action) -> Iterator[Action]:
                 yield Finish(req, keep - 1, publish)
         case Evict(n) if n > 1:
             yield Evict(n - 1)
-
-
-def _shortened(calls: list[Call], at: int) -> list[Call]:
-    """The prompt of one submit is one token shorter, and what went to its end goes to the new end."""
-    submit = calls[at][0]
-    assert isinstance(submit, Submit)
-    end = len(submit.tokens)
-    shorter: list[Call] = [*calls[:at], (submit._replace(tokens=submit.tokens[:-1]), calls[at][1])]
-    for act, probe in calls[at + 1 :]:
-        if isinstance(act, Extend):
-            batch = tuple(
-                (req, end - 1 if req == submit.req and upto == end else upto, token) for req, upto, token in act.batch
-            )
-            act = Extend(batch)
-        elif isinstance(act, Finish) and act.req == submit.req and act.keep > end - 1:
-            act = act._replace(keep=act.keep - 1)
-        elif isinstance(act, Checkpoint) and act.req == submit.req and act.upto > end - 1:
-            act = act._replace(upto=act.upto - 1)
-        shorter.append((act, probe))
-    return shorter

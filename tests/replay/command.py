@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 import textwrap
@@ -15,7 +14,7 @@ from kvledger.spec.actions import Action
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.backend import Make
 from kvledger.spec.page import pages_for
-from kvledger.spec.world import World, WrongInput
+from kvledger.spec.world import World
 from kvledger.tests.kit.again import replay_trace
 from kvledger.tests.kit.calibration import calibrate
 from kvledger.tests.kit.check import save
@@ -29,6 +28,7 @@ from kvledger.tests.replay.knobs import Knobs, positions
 from kvledger.tests.replay.mooncake import TraceRequest, read
 from kvledger.tests.replay.narrow import narrow
 from kvledger.tests.replay.synthetic import write
+from kvledger.tests.report import json_file
 from kvledger.tests.report.terminal import Screen, show
 from tqdm import tqdm
 
@@ -57,7 +57,8 @@ SIZES: dict[str, tuple[int | None, str]] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `kvledger replay`."""
     parser.add_argument("file", help="a Mooncake trace (.jsonl) or a stored run (.json)")
-    parser.add_argument("--backend", default="reference", metavar="NAME", help="a name or module:function; reference")
+    backend = "a name or module:function; default: reference"
+    parser.add_argument("--backend", default="reference", metavar="NAME", help=backend)
     for name, (default, sentence) in SIZES.items():
         shown = sentence if default is None else f"{sentence}; default: {default}"
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=shown)
@@ -76,8 +77,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.file.endswith(".json"):
         return replay_trace(args.file, args.backend)
-    if args.json not in (None, "-") and not Path(args.json).resolve().parent.is_dir():
-        raise WrongInput(f"--json {args.json}: the folder does not exist")
+    json_file.ask(args.json)
     requests = read(args.file, args.requests, args.block_tokens)
     make, world = load_backend(args.backend), _world(args, requests)
     lockstep = Lockstep(make, world, view=args.view, content=args.view, name=args.backend)
@@ -86,10 +86,10 @@ def run(args: argparse.Namespace) -> int:
         text = _conforms(args, requests, lockstep, report)
     except Finding as finding:
         text = _broken(args, make, lockstep, finding, report)
-    if args.json != "-":
+    if args.json != json_file.STDOUT:
         print(text)
-    if args.json is not None:
-        _save(args.json, json.dumps(report, indent=2))
+    if args.json:
+        json_file.write(args.json, report)
     return 1 if "finding" in report else 0
 
 
@@ -203,13 +203,3 @@ def _command_line(args: argparse.Namespace) -> str:
         value = getattr(args, name.replace("-", "_"))
         words += [f"--{name}", str(value)] if value != default else []
     return shlex.join(words + ["--view"] * args.view)
-
-
-def _save(path: str, text: str) -> None:
-    if path == "-":
-        print(text)
-        return
-    try:
-        Path(path).write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise WrongInput(f"--json {path}: {error.strerror}, expected a name that can be written") from None

@@ -16,7 +16,7 @@ from kvledger.spec.backend import Make
 from kvledger.spec.trace import Step
 from kvledger.spec.world import ReqId, World
 from kvledger.tests.kit.lockstep import Finding, Grade
-from kvledger.tests.kit.shrink import Call, Shrunk, run_again
+from kvledger.tests.kit.shrink import Call, Shrunk, breaks_again
 
 T = TypeVar("T")
 
@@ -53,11 +53,10 @@ def narrow(
         if best and time.monotonic() > deadline:
             return False
         runs += 1
-        found, lockstep = run_again(make, world, _calls(parts), grade=grade, name=name, drain=drain)
-        same = found is not None and found.rule == finding.rule and (lockstep.draining_since is not None) == drain
-        if found and same:
-            best = Shrunk(found, lockstep.steps, lockstep, runs)
-        return same
+        again = breaks_again(make, world, _calls(parts), finding.rule, grade=grade, name=name, drain=drain)
+        if again:
+            best = Shrunk(again[0], again[1].steps, again[1], runs)
+        return again is not None
 
     parts = [part for call, step in enumerate(steps) for part in _parts(call, step)]
     if not breaks(parts):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from kvledger.spec.trace import Trace, judge, read
 from kvledger.spec.world import World
-from kvledger.tests.kit.again import calls_of
-from kvledger.tests.kit.lockstep import Finding
+from kvledger.tests.kit.again import DRAIN, calls_of
+from kvledger.tests.kit.lockstep import HANGS, LOST, RAISES, Finding
 from kvledger.tests.report.terminal import Screen, show
+
+NOT_STORED = (RAISES, HANGS, "TAG-1")
 
 HELP = """examples:
   kvledger explain .kvledger/page-6-7a3f.itf.json               the failure screen of a stored run
@@ -30,22 +33,36 @@ def run(args: argparse.Namespace) -> int:
     if args.pytest:
         print(as_pytest(trace), end="")
         return 0
-    found = judge(trace, str(path))
-    if found is None:
+    finding = found_in(trace, str(path))
+    if finding is None:
         print(f"{len(trace.steps)} actions: every rule that answers and views can show holds")
         return 0
-    step, rule, facts = found
     screen = Screen(
         world=trace.world,
-        steps=trace.steps[:step],
-        finding=Finding(rule, step, facts),
+        steps=trace.steps[: finding.step],
+        finding=finding,
         command=f"kvledger explain {args.trace}",
         target=trace.backend or "BACKEND",
         trace=args.trace,
-        drained=trace.note == "drain",
+        drained=trace.note == DRAIN,
     )
     print(show(screen))
     return 1
+
+
+def found_in(trace: Trace, file: str) -> Finding | None:
+    """The first finding in what is stored. What was raised, or read as content, is not: there the run's own word
+    stands, if nothing breaks before."""
+    at, rule = trace.at or 0, trace.rule or ""
+    if rule in NOT_STORED and at <= len(trace.steps):
+        before = replace(trace, steps=trace.steps[: at - 1], rule=None, at=None)
+        if judge(before, file) is None:
+            return Finding(rule, at, {})
+    found = judge(trace, file)
+    if found is None:
+        return None
+    step, rule, facts = found
+    return Finding(LOST.get(rule, rule) if trace.note == DRAIN and step == at else rule, step, facts)
 
 
 def as_pytest(trace: Trace) -> str:

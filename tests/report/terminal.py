@@ -5,13 +5,15 @@ Every line that starts with a word in the last block is a command.
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from kvledger.spec.action import name_of
 from kvledger.spec.actions import Submit
-from kvledger.spec.answer import Reply
+from kvledger.spec.answer import Refused, Reply
 from kvledger.spec.explain import action_in_words, answer_in_words, because, page_in_words, row_in_words, sides
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
@@ -23,6 +25,7 @@ from kvledger.tests.kit.lockstep import HANGS, RAISES, Finding
 from kvledger.tests.kit.verdict import HOLDS, Verdict
 
 WIDTH = 80
+STATES = 34  # of it for the columns of states
 SUBJECTS = 3  # rows and pages shown at most
 
 
@@ -69,7 +72,7 @@ def show(screen: Screen) -> str:
     out += _table(lines, [title for title, _ in subjects], sides(screen.finding.rule, screen.finding.facts, before))
     out += ["", *textwrap.wrap(because(screen.finding.rule, screen.finding.facts, before), WIDTH)]
     out += [*textwrap.wrap(screen.blind, WIDTH)] if screen.blind else []
-    out += ["", *_commands(screen, rule), _tally(screen)]
+    out += ["", *_commands(screen, rule), *_tally(screen)]
     return "\n".join(line.rstrip() for line in out)
 
 
@@ -103,7 +106,8 @@ def _history(screen: Screen) -> tuple[Ledger, list[Line], list[tuple[str, Callab
             before = again.ledger
         states = tuple(state(again.ledger) for _, state in subjects)
         action = ("probe: " if step.probe else "") + action_in_words(step.act)
-        lines.append(Line(number, action, _answered(step), states))
+        unanswered = step is guilty and screen.finding.rule in (RAISES, HANGS) and step.answer == Refused()
+        lines.append(Line(number, action, "none" if unanswered else _answered(step), states))
     return before, lines, subjects
 
 
@@ -124,8 +128,7 @@ def _subjects(finding: Finding, before: Ledger, guilty: Step) -> list[tuple[str,
     """The rows and pages that the facts name, then those of the request that they name."""
     found: dict[tuple[str, int], None] = {}
     for kind, number in _named(finding, before, guilty):
-        most = before.world.rows if kind == "row" else before.world.pages
-        if 1 <= number <= most and len(found) < SUBJECTS:
+        if len(found) < SUBJECTS:
             found[kind, number] = None
 
     def watch(kind: str, number: int) -> Callable[[Ledger], str]:
@@ -152,7 +155,7 @@ def _named(finding: Finding, before: Ledger, guilty: Step) -> Iterator[tuple[str
         yield from (("page", page) for page in law.pages if said.pages.count(page) != law.pages.count(page))  # type: ignore[attr-defined]
     req = facts.get("req", facts.get("subject", getattr(guilty.act, "req", None)))
     if req in before.records and before.world.has("ROWS"):
-        yield "row", before.records[str(req)].row or 0
+        yield "row", cast(int, before.records[str(req)].row)
     yield from (("page", page) for page in before.tables.get(str(req), ()))
     if isinstance(guilty.answer, Reply):
         size = before.world.page_size
@@ -165,14 +168,16 @@ def _table(lines: list[Line], subjects: list[str], both: tuple[str, str] | None)
 
     both: what law and backend say of that one at the guilty step.
     """
-    if both and subjects:
+    cell = " / ".join(both) if both and subjects else ""
+    said_by_both = 0 < len(cell) <= STATES - 2  # the sentence below says it, too
+    if said_by_both:
         guilty = lines[-1]
-        lines = [*lines[:-1], replace(guilty, states=(" / ".join(both), *guilty.states[1:]))]
+        lines = [*lines[:-1], replace(guilty, states=(cell, *guilty.states[1:]))]
     columns = [[line.states[at] for line in lines] for at in range(len(subjects))]
     widths = [max(map(len, [title, *column])) + 2 for title, column in zip(subjects, columns, strict=True)]
-    while widths and sum(widths) > WIDTH - 46:
+    while widths and sum(widths) > STATES:
         widths.pop()
-    action = min(max(len(line.action) for line in lines), 34) + 2
+    action = min(max(len(line.action) for line in lines), STATES, WIDTH - 22 - sum(widths)) + 2
     answer = max(min(max(len(line.answer) for line in lines) + 2, WIDTH - 10 - action - sum(widths)), 12)
     titles = "".join(f"{title:{width}}" for title, width in zip(subjects, widths, strict=False))
     out = [f"    step  {'action':{action}}{'answer':{answer}}{titles}"]
@@ -185,29 +190,34 @@ def _table(lines: list[Line], subjects: list[str], both: tuple[str, str] | None)
         for at in range(1, max(len(acts), len(said))):
             more = [column[at] if at < len(column) else "" for column in (acts, said)]
             out.append(f"          {more[0]:{action}}{more[1]}")
-    if both and subjects:
-        out.append(f"{'law says / backend says':>{10 + action + answer + 23}}")
+    if said_by_both:
+        out.append(f"{'law says / backend says':>{min(10 + action + answer + 23, WIDTH)}}")
     return out
 
 
 def _commands(screen: Screen, rule: Rule | None) -> list[str]:
     out = []
-    if screen.trace is not None:
+    if screen.trace is None:
+        out.append("This run could not be stored here, so it cannot be replayed.")
+    else:
+        trace, target = shlex.quote(screen.trace), shlex.quote(screen.target)
         test = f"test_{(rule.id if rule else screen.finding.rule).lower().replace('-', '_')}.py"
-        out.append(f"again    kvledger replay {screen.trace} --backend {screen.target}")
-        out.append(f"pytest   kvledger explain --pytest {screen.trace} > {test}")
+        out.append(f"again    kvledger replay {trace} --backend {target}")
+        out.append(f"pytest   kvledger explain --pytest {trace} > {test}")
     if rule is not None:
         out.append(f"rule     kvledger rules {rule.name}")
     return out
 
 
-def _tally(screen: Screen) -> str:
+def _tally(screen: Screen) -> list[str]:
     parts = []
     if screen.found_after is not None:
-        parts.append(f"{screen.found_after} actions shrunk to {len(screen.steps)}.")
+        actions = "action" if screen.found_after == 1 else "actions"
+        parts.append(f"{screen.found_after} {actions} shrunk to {len(screen.steps)}.")
     others = [verdict.word for verdict in screen.verdicts if verdict.rule.id != screen.finding.rule]
     if others:
         named = {HOLDS: "hold"}
         words = [f"{others.count(word)} {named.get(word, word.lower())}" for word in dict.fromkeys(others)]
         parts.append(f"{len(others)} other rules: {', '.join(words)}.")
-    return f"{' '.join(parts):{WIDTH - 8}}  exit 1"
+    *folded, last = textwrap.wrap(" ".join(parts), WIDTH - 8) or [""]
+    return [*folded, f"{last:{WIDTH - 8}}  exit 1"]
