@@ -46,5 +46,5 @@ WORLDS: dict[str, tuple[World, Scope]] = {
         World(2, 3, 4, 1, HELD_BACK),
         Scope(TWO, (A3,), ("a",), max_kv=3, match_limits=(None, 1), publish=(True, False)),
     ),
-    "KEY_LAG": (World(2, 4, 5, 1, BIGRAM), Scope(TWO, (("a", "a"), ("a", "a", "a", "b")), ("a",), max_kv=4)),
+    "KEY_LAG": (World(2, 4, 5, 1, BIGRAM), Scope(TWO, (A3, B3), ("a",), max_kv=4)),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.giving import Publisher, givings, holding, judge_given
+from kvledger.spec.actions.giving import Publisher, evictions, givings, holding, judge_given
 from kvledger.spec.actions.taking import judge_evicted, judge_refused
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Edit, Ledger
@@ -55,4 +55,5 @@ def effect(edit: Edit, act: Abort, answer: Granted) -> None:
 def answers(ledger: Ledger, act: Abort, least: bool) -> Iterator[Granted | Refused]:
     """Every legal answer of a small world."""
     who, publishers = leaving(ledger, act)
-    yield from givings(ledger, "abort", publishers, Granted(), least, who)
+    for granted in evictions(ledger, least):
+        yield from givings(ledger, "abort", publishers, granted, least, who)

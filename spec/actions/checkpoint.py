@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.giving import givings, holding, judge_given
+from kvledger.spec.actions.giving import evictions, givings, holding, judge_given
 from kvledger.spec.actions.taking import judge_evicted, judge_refused
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Edit, Ledger
@@ -55,4 +55,5 @@ def effect(edit: Edit, act: Checkpoint, answer: Granted) -> None:
 
 def answers(ledger: Ledger, act: Checkpoint, least: bool) -> Iterator[Granted | Refused]:
     """Every legal answer of a small world."""
-    yield from givings(ledger, "checkpoint", [holding(ledger, act.req, act.upto)], Granted(), least)
+    for granted in evictions(ledger, least):
+        yield from givings(ledger, "checkpoint", [holding(ledger, act.req, act.upto)], granted, least)

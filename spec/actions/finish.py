@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.giving import givings, holding, judge_given
+from kvledger.spec.actions.giving import evictions, givings, holding, judge_given
 from kvledger.spec.actions.taking import judge_evicted, judge_refused
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Edit, Ledger
@@ -52,4 +52,5 @@ def effect(edit: Edit, act: Finish, answer: Granted) -> None:
 def answers(ledger: Ledger, act: Finish, least: bool) -> Iterator[Granted | Refused]:
     """Every legal answer of a small world."""
     publisher = holding(ledger, act.req, act.keep * act.publish)
-    yield from givings(ledger, "finish", [publisher], Granted(), least, leaving=(act.req,))
+    for granted in evictions(ledger, least):
+        yield from givings(ledger, "finish", [publisher], granted, least, leaving=(act.req,))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvledger.spec.actions.giving import judge_given
-from kvledger.spec.actions.taking import closed_sets, judge_evicted
+from kvledger.spec.actions.taking import closed_sets, judge_evicted, judge_refused
 from kvledger.spec.answer import Freed, Granted, Refused
 from kvledger.spec.ledger import Edit, Ledger
 from kvledger.spec.page import CACHED
@@ -27,10 +27,11 @@ def requires(ledger: Ledger, act: Flush) -> str | None:
 
 def judge(ledger: Ledger, act: Flush, answer: Granted | Refused) -> None:
     """What the backend owes: refused iff a request holds a row."""
-    judge_evicted(ledger, answer.evicted)
     if isinstance(answer, Refused):
         need(bool(ledger.records), "EVICT-2", asked=None, least=len(ledger.evictable()), evicted=0)
+        judge_refused(ledger, [], answer, forbidden=True)
         return
+    judge_evicted(ledger, answer.evicted)
     need(not ledger.records, "LOCK-2", page=None, holders=tuple(ledger.records))
     cached = {page for page, state in ledger.pages.items() if state.kind == CACHED}
     need(answer.evicted == cached, "EVICT-2", asked=None, least=len(cached), evicted=len(answer.evicted))

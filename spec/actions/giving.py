@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
-from kvledger.spec.actions.taking import Member
+from kvledger.spec.actions.taking import Member, closed_sets
 from kvledger.spec.answer import Freed, Granted
 from kvledger.spec.ledger import Ledger, Tag
 from kvledger.spec.rules import need
@@ -95,11 +95,17 @@ def givings(
     least: bool,
     leaving: tuple[ReqId, ...] = (),
 ) -> Iterator[Granted]:
-    """Every way to publish and free after this grant, one publisher at most. least: publish all there is."""
+    """Every way to publish and free after this grant, one publisher at most. least: all there is, or, growing, any."""
     for chosen in product(*(stayings(ledger, kind, publisher, granted, least) for publisher in publishers)):
         published = tuple((who.req, pages) for who, pages in zip(publishers, chosen, strict=True) if pages)
         freed = frees(ledger, publishers, published, leaving)
         yield replace(granted, published=published, freed=freed)
+
+
+def evictions(ledger: Ledger, least: bool) -> Iterator[Granted]:
+    """The grants of an action that takes nothing: any backend may let cached pages go. least: none."""
+    for gone in closed_sets(ledger, (), 0, least):
+        yield Granted(evicted=gone)
 
 
 def stayings(
@@ -111,7 +117,7 @@ def stayings(
     if not request.publish or kind not in declared.publishes_on or most <= first:
         yield ()
         return
-    for upto in [most] if least else range(first, most + 1):
+    for upto in [most] if least and kind not in ("extend", "decode") else range(first, most + 1):
         choices = []
         for ordinal in range(first, upto):
             entry = ledger.index.get(ledger.key(request, ordinal))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.giving import givings, judge_given
+from kvledger.spec.actions.giving import evictions, givings, judge_given
 from kvledger.spec.actions.taking import judge_evicted, judge_refused
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Edit, Ledger
@@ -42,4 +42,5 @@ def effect(edit: Edit, act: Retract, answer: Granted) -> None:
 
 def answers(ledger: Ledger, act: Retract, least: bool) -> Iterator[Granted | Refused]:
     """Every legal answer of a small world."""
-    yield from givings(ledger, "retract", [], Granted(), least, leaving=(act.req,))
+    for granted in evictions(ledger, least):
+        yield from givings(ledger, "retract", [], granted, least, leaving=(act.req,))

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.giving import judge_given
+from kvledger.spec.actions.giving import evictions, givings, judge_given
 from kvledger.spec.actions.taking import judge_evicted, judge_refused
-from kvledger.spec.answer import Freed, Granted, Refused
+from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Edit, Ledger, Request
 from kvledger.spec.world import Namespace, ReqId, Token
 
@@ -54,4 +54,5 @@ def effect(edit: Edit, act: Submit, answer: Granted) -> None:
 
 def answers(ledger: Ledger, act: Submit, least: bool) -> Iterator[Granted | Refused]:
     """Every legal answer of a small world."""
-    yield Granted(freed=Freed())
+    for granted in evictions(ledger, least):
+        yield from givings(ledger, "submit", [], granted, least)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import combinations, permutations
 from typing import NamedTuple
 
-from kvledger.spec.answer import Granted, Refused
+from kvledger.spec.answer import Freed, Granted, Refused
 from kvledger.spec.ledger import Ledger, Tag
 from kvledger.spec.page import CACHED, new_pages
 from kvledger.spec.rules import need
@@ -48,9 +48,12 @@ def judge_evicted(ledger: Ledger, evicted: Collection[PageId], reading: Collecti
             need(key not in gone or ledger.index[key].children == children[key], "EVICT-1", page=page)
 
 
-def judge_refused(ledger: Ledger, members: list[Member], answer: Refused) -> None:
-    """A refusal of the whole batch needs a cause: too few rows, or too few pages even after evicting all."""
+def judge_refused(ledger: Ledger, members: list[Member], answer: Refused, forbidden: bool = False) -> None:
+    """A refusal of the whole batch needs a cause: it is forbidden, or rows or pages are short, all evicted."""
     judge_evicted(ledger, answer.evicted)
+    need(answer.freed in (None, Freed()), "PAGE-6", freed=answer.freed, law=Freed())
+    if forbidden and answer.short is None:
+        return
     starters = [member for member in members if member.starts]
     if answer.short == "rows" and ledger.world.has("ROWS"):
         need(len(starters) > ledger.free_rows(), "ROW-4", starting=len(starters), free=ledger.free_rows())
@@ -180,12 +183,13 @@ def takings(ledger: Ledger, members: list[Member], least: bool) -> Iterator[Gran
     """
     starters = [member for member in members if member.starts]
     sizes = demand(ledger, members)
-    if ledger.world.has("ROWS") and len(starters) > ledger.free_rows():
-        yield from (Refused("rows", gone) for gone in closed_sets(ledger, (), 0, least))
+    short = ["rows"] * (ledger.world.has("ROWS") and len(starters) > ledger.free_rows())
+    short += ["pages"] * (sum(sizes) > obtainable(ledger, members))
+    yield from (Refused(each, gone) for each in short for gone in closed_sets(ledger, (), 0, least))
+    if "rows" in short:
         return
-    if sum(sizes) > obtainable(ledger, members):
-        yield from (Refused("pages", gone) for gone in closed_sets(ledger, (), 0, least))
-    free_rows = [row for row in range(1, ledger.world.rows + 1) if ledger.holder_of(row) is None]
+    most = ledger.world.rows if ledger.world.has("ROWS") else len(ledger.records) + len(starters)
+    free_rows = [row for row in range(1, most + 1) if ledger.holder_of(row) is None]
     rows = [tuple(free_rows[: len(starters)])] if least else permutations(free_rows, len(starters))
     rows = list(rows)
     for matched in matches(ledger, members):

@@ -23,7 +23,7 @@ REFERENCE_MAY = {"kvledger.spec.world", "kvledger.spec.actions", "kvledger.spec.
 # Exceptions, by file: zoo backends spoil the reference; the kit and the reports name backends only as text.
 MAY_IMPORT_REFERENCE = re.compile(r"tests/(zoo|unit)/")
 LAW = ("world", "answer", "page", "record", "ledger", "rules", "invariants", "action", "actions/*")
-LAW_LINES = 1_290
+LAW_LINES = 1_300
 
 
 def modules(room: str) -> list[Path]:
