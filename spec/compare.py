@@ -76,14 +76,13 @@ def _of_records(ledger: Ledger, records: Mapping[ReqId, RecordView]) -> Iterator
     for req in dict.fromkeys([*ledger.records, *records]):
         law, shown = ledger.records.get(req), records.get(req)
         if law is None:
-            row = f"row {shown.row}" if shown and ledger.world.has("ROWS") else "KV"
-            yield Difference("holds KV without cause", req, "holds nothing", f"holds {row}")
+            yield Difference("holds KV without cause", req, "holds nothing", f"holds {_held(ledger, records[req].row)}")
             continue
         if shown is None:
-            yield Difference("holds no KV though it should", req, f"holds row {law.row}", "holds nothing")
+            yield Difference("holds no KV though it should", req, f"holds {_held(ledger, law.row)}", "holds nothing")
             continue
         if ledger.world.has("ROWS") and shown.row != law.row:
-            yield Difference("is on another row", req, f"row {law.row}", f"row {shown.row}")
+            yield Difference("is on another row", req, _held(ledger, law.row), _held(ledger, shown.row))
         _, protected, committed, allocated = shown
         if not 0 <= protected <= committed <= allocated <= pages_for(ledger.world.context_len, size) * size:
             yield Difference("has lengths out of order", req, str(tuple(law[1:])), str(tuple(shown[1:])))
@@ -91,6 +90,11 @@ def _of_records(ledger: Ledger, records: Mapping[ReqId, RecordView]) -> Iterator
         upto = law.allocated_len if exact else pages_for(law.allocated_len, size) * size
         if (protected, committed, allocated) != (law.protected_len, law.committed_len, upto):
             yield Difference("has other lengths", req, _lengths(law[1:]), _lengths(shown[1:]))
+
+
+def _held(ledger: Ledger, row: Row | None) -> str:
+    words: dict[Row | None, str] = {None: "no row"}
+    return words.get(row, f"row {row}") if ledger.world.has("ROWS") else "KV"
 
 
 def _lengths(lengths: Sequence[int]) -> str:

@@ -139,9 +139,9 @@ def _row_refused(facts: Facts, _: Ledger) -> str:
 
 
 def _page_refused(facts: Facts, _: Ledger) -> str:
-    if facts.get("short") is None:
-        return f"It was refused without a cause: {facts['demand']} pages are needed, {facts['obtainable']} can be had."
-    return f"{facts['short'].capitalize()} were refused: {facts['demand']} pages are needed, {facts['obtainable']} can be had."
+    short = facts.get("short")
+    lead = f"{short.capitalize()} were refused" if short else "It was refused without a cause"
+    return f"{lead}: {facts['demand']} pages are needed, {facts['obtainable']} can be had."
 
 
 def _page_one(facts: Facts, ledger: Ledger) -> str:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from operator import index
-from reprlib import repr as short_repr
+from reprlib import Repr
 from typing import Any, NamedTuple, TypeAlias
 
 from kvledger.spec.world import WrongInput
@@ -23,6 +23,9 @@ Json: TypeAlias = object
 NOTHING: Json = {"tag": "Nothing", "value": {}}
 DIGITS = 600  # of the longest number: fewer than the least limit that Python can be set to
 LIMIT = 10**DIGITS
+LINE = 80  # characters of somebody's value that fit into a line of ours
+CUT = Repr()
+CUT.maxother = LINE
 DECIMAL = re.compile(f"-?[0-9]{{1,{DIGITS}}}")
 
 
@@ -40,8 +43,8 @@ def wrong(where: str, value: object, expected: str) -> WrongInput:
 
 def short(value: object) -> str:
     """A value on one line, cut where it is long."""
-    line = " ".join(short_repr(value).split())
-    return line if len(line) <= 80 else line[:77] + "..."
+    line = " ".join(CUT.repr(value).split())
+    return line if len(line) <= LINE else line[: LINE - 3] + "..."
 
 
 def as_object(json: Json, where: str) -> dict[str, Json]:

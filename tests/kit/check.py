@@ -140,7 +140,8 @@ def _conforms(outcome: Outcome, found: list[Verdict], seconds: float, enough: in
 def _broken(target: str, outcome: Outcome, found: list[Verdict], args: argparse.Namespace, grade: Grade) -> Report:
     finding, make = outcome.finding, load_backend(target)
     assert finding is not None
-    small = shrink(make, outcome.world, outcome.steps, finding, grade=grade, name=target, drain=outcome.drained)
+    small = shrink(make, outcome.world, outcome.steps, finding, grade=grade, name=target,
+                   draining_since=outcome.draining_since)  # fmt: skip
     path = save(small, outcome, target)
     screen = Screen(
         world=outcome.world,

@@ -39,7 +39,12 @@ class Outcome:
     evidence: set[str] = field(default_factory=set)
     finding: Finding | None = None
     steps: list[Step] = field(default_factory=list)
-    drained: bool = False  # the finding came up in the drain probe
+    draining_since: int | None = None  # the steps before the drain probe, if the finding came up in it
+
+    @property
+    def drained(self) -> bool:
+        """Whether the finding came up in the drain probe."""
+        return self.draining_since is not None
 
 
 def search(
@@ -124,7 +129,7 @@ def _example(
         lockstep.drain()
     except Finding as finding:
         outcome.finding, outcome.steps = finding, lockstep.steps
-        outcome.drained = lockstep.draining_since is not None
+        outcome.draining_since = lockstep.draining_since
     outcome.actions += len(lockstep.steps)
     outcome.armed += lockstep.monitor.armed
     outcome.undone += lockstep.monitor.undone

@@ -87,17 +87,19 @@ def breaks_again(
 
 
 def shrink(
-    make: Make, world: World, steps: list[Step], finding: Finding, *, grade: Grade, name: str, drain: bool
-) -> Shrunk:
-    """The shortest program found that breaks the same rule. drain: the finding came up in the drain probe."""
-    runs = 0
+    make: Make, world: World, steps: list[Step], finding: Finding, *, grade: Grade, name: str,
+    draining_since: int | None,
+) -> Shrunk:  # fmt: skip
+    """The shortest program found that breaks the same rule. draining_since: the steps before the drain probe, if the
+    finding came up in it."""
+    runs, drain = 0, draining_since is not None
 
     def trial(calls: list[Call]) -> tuple[Finding, Lockstep] | None:
         nonlocal runs
         runs += 1
         return breaks_again(make, world, calls, finding.rule, grade=grade, name=name, drain=drain)
 
-    calls = [(step.act, step.probe) for step in steps]
+    calls = [(step.act, step.probe) for step in steps[:draining_since]]
     best = trial(calls)
     if best is None:  # the backend does not repeat itself: leave what was seen
         _, lockstep = run_again(make, world, [], grade=grade, name=name, drain=False)
@@ -134,6 +136,29 @@ def _simpler(calls: list[Call]) -> Iterator[list[Call]]:
             yield [*calls[:at], (Finish(act.req, WHOLE, True), probe), *calls[at + 1 :]]
     if calls and not isinstance(calls[-1][0], Evict | Flush):  # or say at once what was led up to
         yield [*calls[:-1], (Evict(1), False)]
+    yield from _traded(calls)
+
+
+def _traded(calls: list[Call]) -> Iterator[list[Call]]:
+    """One action becomes another one, and a second one is not needed any more."""
+    submits = [act for act, _ in calls if isinstance(act, Submit)]
+    instead: list[Action] = [Evict(1)]
+    for submit in submits:
+        instead += [Checkpoint(submit.req, WHOLE), Finish(submit.req, WHOLE, True)]
+    for at, (act, probe) in enumerate(calls):
+        if probe:
+            continue
+        others: list[Action] = instead
+        if isinstance(act, Submit):
+            others = [act._replace(tokens=tokens) for tokens in {submit.tokens: None for submit in submits}]
+        for gone, (merged, _) in enumerate(calls):
+            if gone == at:
+                continue
+            joined = [Extend(merged.batch + act.batch)] if isinstance(act, Extend) and isinstance(merged, Extend) else []
+            for other in [*joined, *others]:
+                if other != act:
+                    traded = [*calls[:at], (other, probe), *calls[at + 1 :]]
+                    yield traded[:gone] + traded[gone + 1 :]
 
 
 def _lower(act: Action) -> Iterator[Action]:

@@ -131,7 +131,7 @@ def _broken(
     drained, calls = since is not None, lockstep.steps[:since]
     small = narrow(make, lockstep.world, calls, finding, grade=lockstep.grade, name=args.backend, drain=drained)
     small = small or Shrunk(finding, lockstep.steps, lockstep, 0)
-    trace = save(small, Outcome(lockstep.world, seed=0, drained=drained), args.backend)
+    trace = save(small, Outcome(lockstep.world, seed=0, draining_since=since), args.backend)
     screen = Screen(
         world=lockstep.world,
         steps=small.steps,

@@ -102,7 +102,8 @@ def hunt(job: tuple[str, int, bool]) -> Catch:
     blind = search(make, name=fault, budget=budget, seed_number=seed, grade=BLIND)
     length, least = 0, None
     if seen.finding is not None:
-        small = shrink(make, seen.world, seen.steps, seen.finding, grade=Grade(), name=fault, drain=seen.drained)
+        small = shrink(make, seen.world, seen.steps, seen.finding, grade=Grade(), name=fault,
+                       draining_since=seen.draining_since)  # fmt: skip
         length = len(small.steps)
         if measure and not seen.drained:
             scope = scope_of(small.steps, seen.world)

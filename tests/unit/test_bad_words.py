@@ -1,0 +1,88 @@
+"""Everything that a person can get wrong on the command line: exit 2 and one line that says what was expected."""
+
+from __future__ import annotations
+
+import pytest
+from kvledger.tests.unit.written import GOOD, Bench
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("{", "", "t.itf.json: line 1, column 8: "),
+        (GOOD[-40:], "", "t.itf.json: line "),
+        (GOOD, "", "t.itf.json: line 1, column 1: Expecting value, expected JSON"),
+        (GOOD, "[]", "t.itf.json: the file = [], expected an object"),
+        ('"kvledger": "1"', '"kvledger": "9"', "t.itf.json: #meta.kvledger = '9', expected '1'"),
+        ('"init"', '"start"', "t.itf.json: state 0: mbt::actionTaken = 'start', expected 'init'"),
+        ('"rows": {"#bigint": "1"}', '"rows": 0', "state 0: world: world with rows = 0: expected a whole number >= 1"),
+        ('"rows": {"#bigint": "1"}', '"rows": "many"', "state 0: world.rows = 'many', expected a whole number"),
+        ('"PAGED", ', '"MAGIC", ', "declares capabilities 'MAGIC': expected some of"),
+        ('"flush"', '"explode"', "state 1: mbt::actionTaken = 'explode', expected one of submit, "),
+        ('"tag": "Reply"', '"tag": "Maybe"', "state 1: answer = {'tag': 'Maybe', 'value': {}}, expected a variant"),
+    ],
+)
+def test_a_stored_run_that_is_damaged(bench: Bench, old: str, new: str, says: str) -> None:
+    assert old in GOOD
+    path = bench.file("t.itf.json", GOOD.replace(old, new, 1))
+    for words in (["explain"], ["explain", "--pytest"], ["replay"]):
+        assert says in bench.complaint(*words, path)
+
+
+def test_a_stored_run_that_is_not_there(bench: Bench) -> None:
+    bench.folder.joinpath("folder.json").mkdir()
+    for name, says in [
+        ("none.json", "none.json: cannot be read, No such file or directory"),
+        ("folder.json", "folder.json: cannot be read, Is a directory"),
+    ]:
+        assert says in bench.complaint("explain", name) and says in bench.complaint("replay", name)
+
+
+def test_a_call_that_was_not_allowed(bench: Bench) -> None:
+    retract = GOOD.replace('"flush"', '"retract"').replace('{}, "answer"', '{"req": "A"}, "answer"')
+    line = bench.complaint("explain", bench.file("t.itf.json", retract))
+    assert "t.itf.json: step 1: retract A may not be called here: the request holds no row" in line
+
+
+# ---- words
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("explode", "kvledger: argument COMMAND: invalid choice: 'explode'"),
+        ("check --explode", "unrecognized arguments: --explode"),
+        ("check --profile fast", "argument --profile: invalid choice: 'fast'"),
+        ("check --page-size 3", "argument --page-size: invalid choice: 3"),
+        ("check --actions 0", "--actions 0: expected at least 1"),
+        ("check --actions many", "argument --actions: invalid int value: 'many'"),
+        ("check --limit 0", "--limit 0.0: expected seconds, more than 0"),
+        ("check --limit nan", "--limit nan: expected seconds, more than 0"),
+        ("check --json nowhere/out.json", "--json nowhere/out.json: the folder does not exist"),
+        ("check --json .", "--json .: this is a folder, expected a file"),
+        ("rules nonsense", "rule 'nonsense': expected an id or a name, such as ROW-1 one-holder"),
+        ("rules row-9", "rule 'row-9': expected an id or a name, such as ROW-1 one-holder"),
+        ("explore NOWHERE", "world 'NOWHERE': expected some of TINY_A, "),
+        ("zoo unicorn", "fault 'unicorn': expected some of freed_twice, "),
+        ("zoo --seeds 0", "--seeds 0: expected at least 1"),
+        ("zoo --json nowhere/out.json", "--json nowhere/out.json: the folder does not exist"),
+        ("explain", "the following arguments are required: trace"),
+        ("replay none.jsonl", "none.jsonl: No such file or directory, expected a file in the Mooncake format"),
+        ("replay new.jsonl --synthetic --requests 0", "0 requests: expected a whole number >= 1"),
+        ("replay nowhere/new.jsonl --synthetic", "nowhere/new.jsonl: No such file or directory"),
+        ("replay t.jsonl --pages 0", "world with pages = 0: expected a whole number >= 1"),
+        ("replay t.jsonl --page-size 0", "world with page_size = 0: expected a whole number >= 1"),
+        ("replay t.jsonl --requests 0", "0 requests: expected a whole number >= 1"),
+        ("replay t.jsonl --json nowhere/out.json", "--json nowhere/out.json: the folder does not exist"),
+        ("replay bad.jsonl", "bad.jsonl:2: "),
+    ],
+)
+def test_words_that_mean_nothing(bench: Bench, words: str, says: str) -> None:
+    line = '{"timestamp": 0, "input_length": 9, "output_length": 2, "hash_ids": [1]}\n'
+    bench.file("t.jsonl", line)
+    bench.file("bad.jsonl", line + line[:30])
+    assert says in bench.complaint(*words.split())
+
+
+def test_nothing_at_all_is_help(bench: Bench) -> None:
+    code, out, err = bench.call()
+    assert (code, err) == (2, "") and out.startswith("usage: kvledger")

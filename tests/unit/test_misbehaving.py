@@ -1,0 +1,137 @@
+"""A backend that raises, hangs, or never does the same twice is a finding, never a crash of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kvledger.spec.trace import read
+from kvledger.tests.unit.written import Bench, odd
+
+BOOM = 'raise RuntimeError("boom\\nbang")'
+SLEEP = "import time\nwhile True:\n    try:\n        time.sleep(0.01)\n    except Exception:\n        pass"
+
+
+def on(act: str, body: str) -> str:
+    """The source of a backend that does this where it should grant one kind of action."""
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    granted = f"isinstance(args[0], {act}) and isinstance(reply, Reply)"
+    return odd("do", f"reply = theirs()\nif {granted}:\n{lines}\nreturn reply")
+
+
+def stored() -> str:
+    """The one run that was saved."""
+    [path] = Path(".kvledger").iterdir()
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("source", "call", "where"),
+    [
+        (on("Finish", BOOM), "do", "by finish, at step 3"),
+        (on("Decode", BOOM), "do", "by decode, at step 3"),
+        (odd("view", BOOM), "view", "at step 1"),
+        (odd("write", BOOM), "write", "by extend, at step 2"),
+        (odd("read", BOOM), "read", "by extend, at step 2"),
+        (odd("scramble", BOOM), "scramble", "at step 1"),
+    ],
+)
+def test_raising_is_a_finding(bench: Bench, source: str, call: str, where: str) -> None:
+    """Found, shrunk, shown, stored; the stored run shows it again, and so does a replay."""
+    target = bench.backend(source)
+    code, screen = bench.check(target)
+    assert code == 1 and screen.count(f"{where}\n") == 1
+    assert "BROKEN  the backend raises" in screen
+    assert f"The backend's {call} raised RuntimeError: boom bang." in screen
+    trace = read(stored())
+    assert trace.rule == "RAISES" and trace.at == len(trace.steps) == int(where[-1])
+    code, again, _ = bench.call("replay", stored(), "--backend", target)
+    assert code == 1 and f"The backend's {call} raised RuntimeError: boom bang." in again
+    code, told, _ = bench.call("explain", stored())
+    assert code == 1 and told.count(f"{where}\n") == 1 and "BROKEN  the backend raises" in told
+    assert bench.call("replay", stored())[0] == 0
+
+
+def test_leaving_is_raising(bench: Bench) -> None:
+    """sys.exit inside an engine does not end the check."""
+    code, screen = bench.check(bench.backend(on("Submit", "raise SystemExit(0)")))
+    assert code == 1 and "The backend's do raised SystemExit: 0." in screen
+
+
+def test_what_was_never_answered_is_shown_so(bench: Bench) -> None:
+    code, screen = bench.check(bench.backend(on("Submit", BOOM)))
+    assert code == 1
+    assert [line.split() for line in screen.splitlines() if line.startswith("  >")] == [
+        [">", "1", "submit", "A", "1", "token", "none"]
+    ]
+
+
+def test_hanging_is_a_finding(bench: Bench) -> None:
+    """Even if the engine swallows every exception that it can."""
+    target = bench.backend(on("Finish", SLEEP))
+    code, screen = bench.check(target, ["--limit", "0.05"])
+    assert code == 1
+    assert "BROKEN  the backend hangs\n        by finish, at step 3" in screen
+    assert "The backend did not answer within 0.05 s." in screen
+    assert read(stored()).rule == "HANGS"
+    code, told, _ = bench.call("explain", stored())
+    assert code == 1 and "BROKEN  the backend hangs\n        by finish, at step 3" in told
+
+
+@pytest.mark.parametrize("method", ["view", "read"])
+def test_hanging_elsewhere(bench: Bench, method: str) -> None:
+    code, screen = bench.check(bench.backend(odd(method, SLEEP)), ["--limit", "0.05"])
+    assert code == 1 and "BROKEN  the backend hangs" in screen
+
+
+FICKLE = """
+import random
+DICE = random.Random(7)
+
+class Odd(Backend):
+    def do(self, act):
+        reply = super().do(act)
+        if DICE.random() < {chance}:
+            return {answer}
+        return reply
+"""
+
+
+@pytest.mark.parametrize(
+    ("chance", "answer"),
+    [
+        (0.02, "Refused('pages')"),
+        (0.5, "Refused('rows')"),
+        (0.05, "Reply(freed=Freed((1,), (2,)))"),
+        (0.02, "1 / 0"),
+        (0.05, "replace(reply, evicted={DICE.randrange(9)})"),
+    ],
+)
+@pytest.mark.parametrize("words", [[], ["--no-view"]])
+def test_a_backend_that_does_not_repeat_itself(bench: Bench, chance: float, answer: str, words: list[str]) -> None:
+    """It is found out, and what was seen is shown, shrunk or not; a replay may see something else, and says so."""
+    target = bench.backend(FICKLE.format(chance=chance, answer=answer))
+    code, screen = bench.check(target, words)
+    assert code == 1 and "BROKEN  " in screen and "-" not in screen.partition("steps later")[0][-4:]
+    assert bench.call("replay", stored(), "--backend", target)[0] in (0, 1)
+    assert bench.call("explain", stored())[0] == 1
+
+
+def test_a_wrong_shape_on_the_way_does_not_hide_the_finding(bench: Bench) -> None:
+    """While shrinking, the same backend also answers nonsense: that trial is no finding, and the check goes on."""
+    body = """
+reply = theirs()
+self.calls = getattr(self, "calls", 0) + 1
+if isinstance(args[0], Finish) and isinstance(reply, Reply):
+    return replace(reply, freed=Freed((1, 1), ())) if self.calls > 4 else None
+return reply"""
+    code, screen = bench.check(bench.backend(odd("do", body.strip())))
+    assert code == 1 and "BROKEN  PAGE-6 freed-exactly" in screen
+
+
+def test_a_folder_that_cannot_be_written(bench: Bench) -> None:
+    """The finding is shown all the same."""
+    bench.file(".kvledger", "a file, where the folder should be")
+    code, screen = bench.check(bench.backend(on("Submit", BOOM)))
+    assert code == 1 and "BROKEN  the backend raises" in screen and "could not be stored" in screen
+    assert "again    " not in screen
