@@ -63,13 +63,15 @@ def judge_refused(ledger: Ledger, members: list[Member], answer: Refused, forbid
 
 
 def obtainable(ledger: Ledger, members: list[Member]) -> int:
-    """Free and evictable pages, without those that the starting members match and those kept back for starts."""
+    """Free and evictable pages, without those that the starting members may match and those kept back for starts."""
     starters = [member for member in members if member.starts]
-    matched: set[Tag] = set()
+    matched: Counter[Tag] = Counter()
     for member in starters:
         request = ledger.requests[member.req]
         matched.update(ledger.key(request, ordinal) for ordinal in range(member.prefix // ledger.world.page_size))
-    taken = sum(any(ledger.pages[page].locks == 0 for page in ledger.index[key].pages) for key in matched)
+    taken = 0
+    for key, times in matched.items():  # of a key's duplicates each may read another one
+        taken += min(times, [ledger.pages[page].locks for page in ledger.index[key].pages].count(0))
     kept_back = ledger.world.declared.headroom if starters else 0
     return ledger.free_pages() + len(ledger.evictable()) - taken - kept_back
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 from kvledger.spec.rules import RULES
+from kvledger.spec.world import WrongInput
 from kvledger.tests.kit.check import Report, check, make_arguments
 from kvledger.tests.kit.verdict import BROKEN, NOT_DECLARED, UNREACHED, UNSEEN
 
@@ -15,7 +16,11 @@ from kvledger.tests.kit.verdict import BROKEN, NOT_DECLARED, UNREACHED, UNSEEN
 def kv_report(request: pytest.FixtureRequest) -> Report:
     """The verdict on the backend, from one search."""
     option = request.config.getoption
-    return check(option("--kv-backend"), make_arguments(option("--kv-profile"), option("--kv-seed")))
+    try:
+        return check(option("--kv-backend"), make_arguments(option("--kv-profile"), option("--kv-seed")))
+    except WrongInput as error:
+        wrong = str(error)
+    pytest.fail(wrong, pytrace=False)
 
 
 def test_no_rule_is_broken(kv_report: Report) -> None:
@@ -32,4 +37,7 @@ def test_rule(kv_report: Report, rule: object) -> None:
         pytest.skip(f"{verdict.word.lower()}: needs {', '.join(verdict.rule.needs) or 'evidence that was not there'}")
     if kv_report.outcome.finding is not None and verdict.word != BROKEN:
         pytest.skip("the search ended at another rule")
-    assert verdict.word not in (BROKEN, UNREACHED), f"{verdict.rule.title}: {verdict.word}, armed {verdict.armed} times"
+    if verdict.word == UNREACHED and kv_report.code == 0:
+        pytest.skip("the quick profile did not reach it")
+    if verdict.word in (BROKEN, UNREACHED):
+        pytest.fail(f"{verdict.rule.title}: {verdict.word}, armed {verdict.armed} times", pytrace=False)

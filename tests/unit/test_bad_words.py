@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from kvledger.tests.unit.written import GOOD, Bench
 
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [

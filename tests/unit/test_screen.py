@@ -126,7 +126,7 @@ return {answer} if isinstance(args[0], {act}) and isinstance(reply, Reply) else 
         ("Extend", "replace(reply, rows=[0])", "ROW-2", "padding / A"),
         ("Extend", "replace(reply, rows=[99])", "ROW-1", "no row of the pool / A"),
         ("Extend", "replace(reply, slots=[range(len(each)) for each in reply.slots])", "PAGE-3", "padding / A"),
-        ("Extend", "replace(reply, slots=[range(99, 99 + len(each)) for each in reply.slots])", "PAGE-1", f"{OUTSIDE}A"),
+        ("Extend", "replace(reply, slots=[range(9, 9 + len(each)) for each in reply.slots])", "PAGE-1", f"{OUTSIDE}A"),
         ("Extend", "replace(reply, matched=[[99] for _ in reply.matched])", "CACHE-4", f"{OUTSIDE}read by A"),
         ("Extend", "replace(reply, evicted={99})", "EVICT-4", f"{OUTSIDE}evicted"),
         ("Finish", "replace(reply, published={args[0].req: -1})", "CACHE-3", "published up to -1"),

@@ -1,0 +1,187 @@
+"""The kit itself: one seed, one search; budgets; a word for every rule; shrinking; the suite for pytest; --json."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kvledger.reference.backend import make as reference
+from kvledger.spec.actions import Action
+from kvledger.spec.backend import Backend, World
+from kvledger.spec.rules import RULES, declared
+from kvledger.tests.kit.load import load_backend
+from kvledger.tests.kit.lockstep import Grade
+from kvledger.tests.kit.search import BUDGETS, Outcome, search
+from kvledger.tests.kit.shrink import run_again, shrink
+from kvledger.tests.kit.verdict import ENOUGH
+from kvledger.tests.unit.written import Bench
+from kvledger.tests.zoo import FAULTS
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = "kvledger.tests.kit.plugin"
+SEEING, BLIND = Grade(), Grade(view=False, content=False, scramble=False)
+WORDS = {"BROKEN", "HOLDS", "UNREACHED", "UNSEEN", "NOT DECLARED"}
+
+
+def watched(seed: int, budget: int, grade: Grade = SEEING) -> tuple[list[tuple[World, Action]], Outcome]:
+    """Every action that a search performs on the reference, with its world; and what came of it."""
+    seen: list[tuple[World, Action]] = []
+
+    def make(world: World) -> Backend:
+        backend = reference(world)
+        perform = backend.do
+
+        def do(act: Action) -> object:
+            seen.append((world, act))
+            return perform(act)
+
+        backend.do = do  # type: ignore[method-assign, assignment]
+        return backend
+
+    return seen, search(make, name="watched", budget=budget, seed_number=seed, grade=grade)
+
+
+# ---- the search
+
+
+def test_one_seed_is_one_search() -> None:
+    """Whatever ran before, and whatever is looked at."""
+    first, outcome = watched(3, 300)
+    again, same = watched(3, 300)
+    blind, _ = watched(3, 300, BLIND)
+    other, _ = watched(4, 300)
+    assert first == again == blind != other
+    assert (outcome.actions, outcome.examples, outcome.armed) == (same.actions, same.examples, same.armed)
+
+
+@pytest.mark.parametrize("budget", [1, 200, 700])
+def test_a_budget_is_kept(budget: int) -> None:
+    """It ends with the example in which the budget is spent; probes and the drain count."""
+    seen, outcome = watched(0, budget)
+    assert outcome.finding is None
+    assert budget <= outcome.actions == len(seen) < budget + 150
+
+
+def test_every_pool_and_every_traffic_is_met() -> None:
+    seen, outcome = watched(0, 2_000)
+    assert outcome.examples >= 18
+    assert {world.page_size for world, _ in seen} == {1, 2, 4}
+    assert {type(act).__name__ for _, act in seen} == {kind.__name__ for kind in Action.__args__}
+
+
+# ---- shrinking
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_shrinking_keeps_the_rule_and_only_shortens(fault: str) -> None:
+    make, grade = load_backend(f"kvledger.tests.zoo.{fault}:make"), Grade()
+    found = search(make, name=fault, budget=2_000, seed_number=1, grade=grade)
+    assert found.finding is not None
+    small = shrink(make, found.world, found.steps, found.finding, grade=grade, name=fault,
+                   draining_since=found.draining_since)  # fmt: skip
+    assert small.finding.rule == found.finding.rule
+    assert len(small.steps) <= len(found.steps) and small.steps[-1] == small.lockstep.steps[-1]
+    calls = [(step.act, step.probe) for step in small.steps]
+    again, _ = run_again(make, found.world, calls, grade=grade, name=fault, drain=found.drained)
+    assert again is not None and (again.rule, again.step) == (small.finding.rule, small.finding.step)
+    honest, _ = run_again(reference, found.world, calls, grade=grade, name="reference", drain=found.drained)
+    assert honest is None
+
+
+# ---- verdicts
+
+
+def words(bench: Bench, *arguments: str) -> tuple[int | str | None, dict[str, str], str]:
+    """Exit code, word of each rule, and text of a check."""
+    code, text, err = bench.call("check", *arguments, "--json", "out.json")
+    assert err == ""
+    [report] = json.loads(Path("out.json").read_text())
+    assert report["exit"] == code
+    return code, {rule: each["verdict"] for rule, each in report["rules"].items()}, text
+
+
+def test_what_is_not_declared_is_not_held_against_anybody(bench: Bench) -> None:
+    """blocks has no rows: its ROW rules are NOT DECLARED, and it conforms."""
+    code, found, text = words(bench, "blocks", "--profile", "quick")
+    assert code == 0 and text.startswith("CONFORMS  blocks")
+    declaration = load_backend("blocks")(World(1, 1, 1, 1)).declare()
+    spared = {rule.id for rule in RULES.values() if not declared(rule, declaration)}
+    assert {"ROW-1", "ROW-2", "ROW-3", "ROW-4", "REC-1", "REC-3", "EVICT-1"} <= spared
+    assert {rule for rule, word in found.items() if word == "NOT DECLARED"} == spared
+
+
+def test_what_only_a_view_shows_is_unseen_without_one(bench: Bench) -> None:
+    code, found, text = words(bench, "reference", "--profile", "quick", "--no-view")
+    assert code == 0
+    only_views = {rule.id for rule in RULES.values() if rule.shown_by == ("VIEW",)}
+    assert {rule for rule, word in found.items() if word == "UNSEEN"} == only_views
+    assert all(f"UNSEEN  {RULES[rule].title}" in text for rule in only_views)
+
+
+def test_too_little_was_reached_to_tell(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the ci profile a rule must have been armed fifty times; quick only says what was not reached at all."""
+    monkeypatch.setitem(BUDGETS, "ci", 300)
+    monkeypatch.setitem(BUDGETS, "quick", 30)
+    code, found, text = words(bench, "reference")
+    assert code == 2 and text.startswith("COULD NOT TELL  reference") and text.endswith("exit 2\n")
+    assert "UNREACHED" in found.values() and f" times, {ENOUGH} wanted" in text
+    code, found, text = words(bench, "reference", "--profile", "quick")
+    assert code == 0 and "UNREACHED" in found.values() and " times, 1 wanted" in text
+
+
+def test_what_nobody_owes_is_counted_and_blamed_on_nobody(bench: Bench) -> None:
+    """oracle-random evicts and declines as it likes."""
+    code, found, text = words(bench, "oracle-random", "--profile", "quick")
+    assert code == 0
+    for rule in ("CACHE-6", "EVICT-3"):
+        assert found[rule] == "HOLDS" or not RULES[rule].must
+        times = re.search(rf"SHOULD  {RULES[rule].title}: not kept (\d+) times, which no one is blamed for", text)
+        assert times is not None and int(times[1]) > 10
+
+
+# ---- for machines, and for pytest
+
+
+def test_json(bench: Bench) -> None:
+    fault = "kvledger.tests.zoo.freed_twice:make"
+    code, out, _ = bench.call("check", "reference", fault, "--profile", "quick", "--seed", "2", "--json", "-")
+    honest, faulty = json.loads(out)
+    assert code == 1 and (honest["exit"], faulty["exit"]) == (0, 1)
+    for report in (honest, faulty):
+        assert set(report) == {"backend", "name", "exit", "seed", "actions", "rules", "finding"}
+        assert list(report["rules"]) == list(RULES) and report["seed"] == 2
+        for rule, each in report["rules"].items():
+            assert each["name"] == RULES[rule].name and each["verdict"] in WORDS and each["armed"] >= 0
+    assert (honest["backend"], honest["name"], honest["finding"]) == ("reference", "reference", None)
+    assert honest["actions"] >= 1_000
+    assert (faulty["backend"], faulty["name"], faulty["finding"]["rule"]) == (fault, "freed_twice", "PAGE-6")
+    assert faulty["rules"]["PAGE-6"]["verdict"] == "BROKEN"
+    assert Path(faulty["finding"]["trace"]).is_file() and "BROKEN  PAGE-6" in faulty["finding"]["screen"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "code", "says"),
+    [
+        ("blocks", 0, " passed, "),
+        ("kvledger.tests.zoo.freed_twice:make", 1, "BROKEN  PAGE-6 freed-exactly"),
+        ("nobody:make", 4, "ERROR: backend 'nobody:make': expected a module that can be imported"),
+        ("kvledger:main", 4, "ERROR: backend 'kvledger:main': expected a function main in kvledger, found None"),
+        ("builtins:len", 1, "builtins:len: make("),
+    ],
+)
+def test_the_suite_for_pytest(tmp_path: Path, backend: str, code: int, says: str) -> None:
+    command = f"-m pytest -q --pyargs kvledger.tests.kit.suite --kv-backend {backend} --kv-profile quick -p {PLUGIN}"
+    done = subprocess.run([sys.executable, *command.split()], capture_output=True, text=True, cwd=tmp_path,
+                          env={"PYTHONPATH": str(ROOT / ".src")})  # fmt: skip
+    said = done.stdout + done.stderr
+    assert done.returncode == code and says in said, said
+    assert ".py:" not in said and "During handling" not in said
+    if code == 0:
+        passed, skipped = (int(count) for count in re.findall(r"(\d+) (?:passed|skipped)", said))
+        assert passed + skipped == len(RULES) + 1 and passed >= 20
+    if code == 4:
+        assert said.strip().count("\n") == 0
