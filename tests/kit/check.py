@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tqdm import tqdm
+
 from kvledger.spec.rules import RULES
 from kvledger.spec.trace import Trace, write
 from kvledger.spec.world import WrongInput
@@ -21,7 +23,6 @@ from kvledger.tests.kit.shrink import Shrunk, run_again, shrink
 from kvledger.tests.kit.verdict import ENOUGH, HOLDS, NOT_DECLARED, UNREACHED, Verdict, counted, verdicts
 from kvledger.tests.report import json_file
 from kvledger.tests.report.terminal import Screen, show
-from tqdm import tqdm
 
 SHIPPED = ("reference", "blocks")
 FOLDER = ".kvledger"

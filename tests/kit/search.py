@@ -13,6 +13,7 @@ from itertools import product
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
+
 from kvledger.spec.actions import Action
 from kvledger.spec.answer import Refused
 from kvledger.spec.backend import Make

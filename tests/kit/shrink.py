@@ -154,8 +154,10 @@ def _traded(calls: list[Call]) -> Iterator[list[Call]]:
         for gone, (merged, _) in enumerate(calls):
             if gone == at:
                 continue
-            joined = [Extend(merged.batch + act.batch)] if isinstance(act, Extend) and isinstance(merged, Extend) else []
-            for other in [*joined, *others]:
+            joined: list[Action] = []
+            if isinstance(act, Extend) and isinstance(merged, Extend):
+                joined.append(Extend(merged.batch + act.batch))
+            for other in joined + others:
                 if other != act:
                     traded = [*calls[:at], (other, probe), *calls[at + 1 :]]
                     yield traded[:gone] + traded[gone + 1 :]

@@ -6,6 +6,7 @@ One search, then one test a rule: a rule that is not declared or not seen is ski
 from __future__ import annotations
 
 import pytest
+
 from kvledger.spec.rules import RULES
 from kvledger.spec.world import WrongInput
 from kvledger.tests.kit.check import Report, check, make_arguments

@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tqdm import tqdm
+
 from kvledger.spec.actions import Action
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.backend import Make
@@ -30,7 +32,6 @@ from kvledger.tests.replay.narrow import narrow
 from kvledger.tests.replay.synthetic import write
 from kvledger.tests.report import json_file
 from kvledger.tests.report.terminal import Screen, show
-from tqdm import tqdm
 
 HELP = """examples:
   kvledger replay --synthetic t.jsonl --requests 500 --seed 7   make up a trace, if you have none

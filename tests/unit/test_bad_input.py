@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from kvledger.tests.unit.written import GOOD, Bench, odd
 
 ROOT = Path(__file__).parents[2]

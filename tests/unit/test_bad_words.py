@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kvledger.tests.unit.written import GOOD, Bench
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+
 from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
 from kvledger.spec.backend import Backend, Freed, KeepsContent, RecordView, Refused, Reply, Scrambles, Totals
 from kvledger.spec.world import Token, World

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
+
 from kvledger.reference import backend as reference
 from kvledger.spec.actions import Action, Checkpoint, Extend, Finish, Flush, Submit
 from kvledger.spec.answer import Granted, Refused

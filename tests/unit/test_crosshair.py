@@ -28,6 +28,7 @@ from crosshair.options import AnalysisKind, AnalysisOptionSet
 # isort: on
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+
 from kvledger.spec import page, record
 
 pytestmark = pytest.mark.filterwarnings("ignore:typing:DeprecationWarning")  # CrossHair looks at all of typing

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kvledger.spec.actions import Action, Checkpoint, Decode, Extend, Finish, Retract, Submit
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.page import pages_for

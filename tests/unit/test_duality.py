@@ -15,6 +15,7 @@ from itertools import chain, combinations, count, islice, product
 from typing import TypeAlias
 
 import pytest
+
 from kvledger.spec.action import file_of, members_of, name_of
 from kvledger.spec.actions import Action
 from kvledger.spec.actions.taking import demand, matches

@@ -10,6 +10,7 @@ from collections.abc import Hashable
 from functools import cache
 
 import pytest
+
 from kvledger.spec.action import name_of, step
 from kvledger.spec.actions import Action
 from kvledger.spec.explore import Answer, Exploration, canon, exact, explore, mark

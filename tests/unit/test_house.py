@@ -10,6 +10,7 @@ import tokenize
 from pathlib import Path
 
 import pytest
+
 from kvledger.spec import explore
 from kvledger.spec.rulebook import find
 from kvledger.spec.rules import RULES

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TypeAlias, TypeVar
 
 import pytest
+
 from kvledger.spec.action import apply
 from kvledger.spec.actions import Action
 from kvledger.spec.explore import Answer, explore

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from kvledger.reference.backend import make as reference
 from kvledger.spec.actions import Action
 from kvledger.spec.backend import Backend, World

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from kvledger.spec.world import WrongInput
 from kvledger.tests.replay.mooncake import BLOCK, TraceRequest, read
 from kvledger.tests.unit.shared_traces import shared_trace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kvledger.reference.allocator import PagedTokenToKVPoolAllocator, TokenToKVPoolAllocator
 from kvledger.reference.backend import Backend, make, make_chunk_cache
 from kvledger.reference.radix_cache import RadixCache, RadixKey

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from kvledger.__main__ import main
 from kvledger.spec.actions import Action
 from kvledger.spec.answer import Refused, Reply

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from kvledger.spec.rules import RULES
 from kvledger.spec.trace import read
 from kvledger.tests.unit.written import Bench, odd

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import mean, median
 
 import pytest
+
 from kvledger.spec.world import WrongInput
 from kvledger.tests.replay.mooncake import BLOCK, read
 from kvledger.tests.replay.synthetic import LONGEST, lines, write

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from kvledger.spec.ledger import Edit, Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.situations import SITUATIONS, Moment

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 import pytest
+
 from kvledger.reference import backend as reference
 from kvledger.spec.actions import Abort, Checkpoint, Evict, Extend, Finish, Retract, Submit
 from kvledger.spec.backend import Action, Make, World

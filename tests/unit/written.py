@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+
 from kvledger.__main__ import main
 from kvledger.spec.actions import Flush
 from kvledger.spec.answer import Reply

@@ -15,6 +15,8 @@ from concurrent.futures import ProcessPoolExecutor
 from statistics import median
 from typing import NamedTuple, TypeVar
 
+from tqdm import tqdm
+
 from kvledger.spec.world import WrongInput
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Grade
@@ -23,7 +25,6 @@ from kvledger.tests.kit.shrink import shrink
 from kvledger.tests.report import json_file
 from kvledger.tests.zoo import FAULTS
 from kvledger.tests.zoo.shortest import scope_of, shortest
-from tqdm import tqdm
 
 CLEAN = ("reference", "blocks", "oracle-lifo", "oracle-fifo", "oracle-random", "oracle-adversarial")
 NEAR = 2  # a shrunk program may be this much longer than the shortest
