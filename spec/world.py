@@ -80,6 +80,11 @@ class Declaration:
         if "PREFIX_CACHE" not in self.capabilities:
             object.__setattr__(self, "publishes_on", frozenset())
 
+    @property
+    def title(self) -> str:
+        """Name and version, for people."""
+        return f"{self.name} {self.version}".strip()
+
     def has(self, capability: str) -> bool:
         """Whether the backend declares this capability."""
         return capability in self.capabilities

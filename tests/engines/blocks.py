@@ -22,6 +22,7 @@ NO_PARENT: BlockHash = -1
 
 DECLARED = Declaration(
     name="blocks",
+    version="1",
     capabilities=frozenset({"PAGED", "PREFIX_CACHE", "DUPLICATES", "EVICT", "CHUNKED", "CONTENT", "VIEW", "GUARDED"}),
     publishes_on=frozenset({"extend", "decode"}),
     max_batch=1,

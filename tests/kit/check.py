@@ -120,7 +120,7 @@ def _conforms(outcome: Outcome, found: list[Verdict], seconds: float, enough: in
     held = [verdict for verdict in found if verdict.word == HOLDS and verdict.rule.must]
     least = min(held, key=lambda verdict: verdict.armed) if held else None
     lines = [
-        f"{'CONFORMS' if code == 0 else 'COULD NOT TELL'}  {declared.name} {declared.version}",
+        f"{'CONFORMS' if code == 0 else 'COULD NOT TELL'}  {declared.title}",
         f"  {outcome.actions:,} actions in {outcome.examples:,} runs, seed {outcome.seed}: no counterexample; "
         f"{seconds:.1f} CPU s (calibration loop {calibrate():.2f} s)",
         f"  {len(found)} rules: {counted(found)}",

@@ -215,6 +215,7 @@ def _probe(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
         Submit(req, (), 0),
         Submit(req, (0, 1), 0),
         Evict(0),
+        Evict(1),
         Finish(req, CONTEXT_LEN * 2, True),
     )
     start = j * 4 + k % 4

@@ -78,7 +78,7 @@ def show(screen: Screen) -> str:
 
 def _header(screen: Screen) -> str:
     declared = screen.world.declared
-    facts = f"{declared.name} {declared.version}, page {screen.world.page_size}"
+    facts = f"{declared.title}, page {screen.world.page_size}"
     facts += f", seed {screen.seed}" if screen.seed is not None else ""
     command = f"$ {screen.command}"
     return f"{command}{facts:>{max(WIDTH - len(command), len(facts) + 2)}}"
