@@ -7,21 +7,24 @@ each law looks from one side only, and both sides together leave no room for a p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from kvledger.spec import page as page_kernel
 from kvledger.spec import record as record_kernel
 from kvledger.spec.ledger import Entry, Ledger, Tag, Touched
 from kvledger.spec.page import CACHED, FREE, PRIVATE, SpecError, pages_for
-from kvledger.spec.world import Holder, PageId
+from kvledger.spec.world import Holder, PageId, Row
 
 
 def check_whole(ledger: Ledger) -> None:
     """Every law, everywhere. Raises SpecError with the law and the culprit."""
     holders = ledger.records.keys() | ledger.tables.keys() | ledger.locks.keys()
-    pages = ledger.pages.keys() | ledger.tags.keys() | {page for lock in ledger.locks.values() for page in lock}
+    readers = Counter(chain.from_iterable(ledger.locks.values()))
+    pages = ledger.pages.keys() | ledger.tags.keys() | readers.keys()
     keys = ledger.index.keys() | {state.owner for state in ledger.pages.values() if state.kind == CACHED}
-    _raise(_broken(ledger, holders, pages, keys))
+    _raise(_broken(ledger, holders, {page: readers[page] for page in pages}, keys))
     _raise(f"row of {holder} lists the wrong page {page}" for holder, page in _misplaced(ledger))
     _raise(f"key {key} counts {ledger.index[key].children} children" for key in _miscounted(ledger))
 
@@ -29,7 +32,9 @@ def check_whole(ledger: Ledger) -> None:
 def check_touched(ledger: Ledger, touched: Touched) -> None:
     """Every law, at what an edit touched. Left to check_whole: the order of a row that did not change, and the
     counts of children."""
-    _raise(_broken(ledger, touched.holders, touched.pages, touched.keys))
+    locks = list(ledger.locks.values())
+    readers = {page: [page in lock for lock in locks].count(True) for page in touched.pages}
+    _raise(_broken(ledger, touched.holders, readers, touched.keys))
 
 
 def _raise(complaints: Iterable[str]) -> None:
@@ -38,15 +43,16 @@ def _raise(complaints: Iterable[str]) -> None:
 
 
 def _broken(
-    ledger: Ledger, holders: Iterable[Holder], pages: Iterable[PageId], keys: Iterable[Tag]
+    ledger: Ledger, holders: Iterable[Holder], readers: Mapping[PageId, int], keys: Iterable[Tag]
 ) -> Iterator[str]:
+    """What is wrong with these holders, pages (each with the number of those who read it) and keys."""
     for holder in holders:
         complaint = _of_holder(ledger, holder)
         if complaint:
             yield f"holder {holder}: {complaint}"
-    readers = list(ledger.locks.values())
-    for page in pages:
-        complaint = _of_page(ledger, page, readers)
+    holder_of = {record.row: holder for holder, record in ledger.records.items()}
+    for page, reading in readers.items():
+        complaint = _of_page(ledger, page, reading, holder_of)
         if complaint:
             yield f"page {page}: {complaint}"
     for key in keys:
@@ -74,10 +80,11 @@ def _of_holder(ledger: Ledger, holder: Holder) -> str | None:
     return None
 
 
-def _of_page(ledger: Ledger, page: PageId, readers: list[frozenset[PageId]]) -> str | None:
+def _of_page(
+    ledger: Ledger, page: PageId, reading: int, holder_of: Mapping[Row | None, Holder]
+) -> str | None:
     """PAGE-1, PAGE-2, PAGE-3, LOCK-1, TAG-1."""
     state, tags = ledger.page(page), ledger.tags.get(page, ())
-    reading = [page in lock for lock in readers].count(True)
     if not page_kernel.lawful(state) or not 1 <= page <= ledger.world.pages:
         return f"no lawful page: {state}"
     if reading != state.locks:
@@ -85,7 +92,7 @@ def _of_page(ledger: Ledger, page: PageId, readers: list[frozenset[PageId]]) -> 
     if state.kind == FREE:
         return "TAG-1, a free page has content" if tags else None
     if state.kind == PRIVATE:
-        holder = ledger.holder_of(state.owner)
+        holder = holder_of.get(state.owner)
         table = ledger.tables.get(holder, ()) if holder is not None else ()
         if holder is None or state.ordinal >= len(table) or table[state.ordinal] != page:
             return f"PAGE-2, owned by row {state.owner} at {state.ordinal}, which lists it not"
@@ -103,8 +110,9 @@ def _of_key(ledger: Ledger, key: Tag, entry: Entry | None) -> str | None:
         return None
     if not entry.pages or (len(entry.pages) > 1 and not ledger.world.has("DUPLICATES")):
         return f"CACHE-5, {len(entry.pages)} pages under one key"
-    if any(ledger.page(page).kind != CACHED or ledger.page(page).owner != key for page in entry.pages):
-        return "CACHE-4, lists a page that is not cached under it"
+    for page in entry.pages:
+        if ledger.page(page)[:2] != (CACHED, key):
+            return "CACHE-4, lists a page that is not cached under it"
     if ledger.world.has("LEAF_FIRST") and entry.parent != entry.root and entry.parent not in ledger.index:
         return "CACHE-4, its parent is not cached"
     return None
