@@ -195,7 +195,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
         raise _Overtime
 
     before = signal.signal(signal.SIGALRM, expired)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)  # again, should one be lost where exceptions are ignored
     try:
         yield
     finally:

@@ -146,18 +146,33 @@ def test_odd_numbers_in_an_answer(bench: Bench, act: str, answer: str, rule: str
 
 
 @pytest.mark.parametrize(
-    ("view", "rule", "shows"),
+    ("view", "rule", "shows", "beside"),
     [
-        ("replace(view, free_rows=[0, *view.free_rows])", "ROW-2", "never free / free"),
-        ("replace(view, free_pages=[0, *view.free_pages])", "PAGE-3", "never free / free"),
-        ("replace(view, cached={99: CachedView(1, 0)})", "PAGE-2", "page 99: a free page is in the cache"),
-        (ONE_KEY, "CACHE-4", "The backend says: under the key of another prefix."),
-        ("replace(view, totals=Totals(-1, 0, 10**12, 0))", "CONS-1", "protected 1000000000000"),
-        ("replace(view, table={req: [-1] for req in view.table})", "TAB-2", "slot -1, page -1 at 0"),
-        ("replace(view, records={req: RecordView(None, 9, 8, 7) for req in view.records})", "ROW-3", "says: no row."),
+        ("replace(view, free_rows=[0, *view.free_rows])", "ROW-2", "never free / free", True),
+        ("replace(view, free_pages=[0, *view.free_pages])", "PAGE-3", "never free / free", True),
+        ("replace(view, cached={99: CachedView(1, 0)})", "PAGE-2", "page 99: a free page is in the cache", True),
+        (ONE_KEY, "NS-1", "The backend says: under the key of another prefix.", False),
+        ("replace(view, totals=Totals(-1, 0, 10**12, 0))", "CONS-1", "protected 1000000000000", False),
+        ("replace(view, table={req: [-1] for req in view.table})", "TAB-2", "slot -1, page -1 at 0", False),
+        ("replace(view, records={req: NO_ROW for req in view.records})", "ROW-3", "The backend says: no row.", False),
     ],
 )
-def test_odd_numbers_in_a_view(bench: Bench, view: str, rule: str, shows: str) -> None:
-    code, screen = bench.check(bench.backend(odd("view", f"view = theirs()\nreturn {view}")), ["--page-size", "1"])
+def test_odd_numbers_in_a_view(bench: Bench, view: str, rule: str, shows: str, beside: bool) -> None:
+    """beside: both sides fit into the column of the one row or page that it is about."""
+    source = "NO_ROW = RecordView(None, 9, 8, 7)" + odd("view", f"view = theirs()\nreturn {view}")
+    code, screen = bench.check(bench.backend(source), ["--page-size", "1"])
     assert code == 1 and f"BROKEN  {rule} " in screen and shows in " ".join(screen.split())
+    assert ("law says / backend says" in screen) == beside
     judge_form(screen)
+
+
+def test_content_is_not_stored_and_the_file_says_so(bench: Bench) -> None:
+    """What was read is not in a stored run: explain takes its word for the rule, and a replay shows it."""
+    target = bench.backend(odd("read", "return [tag + 1 for tag in theirs()]"))
+    code, screen = bench.check(target)
+    assert code == 1 and "BROKEN  TAG-1 own-content" in screen and "KV of something else." in screen
+    code, told, _ = bench.call("explain", commands(screen)["again"][1])
+    assert code == 1 and "BROKEN  TAG-1 own-content" in told and "is not stored; the replay below shows it." in told
+    judge_form(told)
+    code, again, _ = bench.call(*commands(screen)["again"])
+    assert code == 1 and body_of(again) == body_of(screen)
