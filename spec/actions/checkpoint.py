@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.giving import evictions, givings, holding, judge_given
+from kvledger.spec.actions.answering import evictions, givings
+from kvledger.spec.actions.giving import holding, judge_given
 from kvledger.spec.actions.taking import judge_evicted, judge_refused
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Edit, Ledger

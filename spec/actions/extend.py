@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.giving import givings, growing, judge_given
-from kvledger.spec.actions.taking import Member, judge_refused, judge_taken, takings
+from kvledger.spec.actions.answering import givings, takings
+from kvledger.spec.actions.giving import growing, judge_given
+from kvledger.spec.actions.taking import Member, judge_refused, judge_taken
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Edit, Ledger
 from kvledger.spec.world import ReqId, Token

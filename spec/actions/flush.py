@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kvledger.spec.actions.answering import closed_sets
 from kvledger.spec.actions.giving import judge_given
-from kvledger.spec.actions.taking import closed_sets, judge_evicted, judge_refused
+from kvledger.spec.actions.taking import judge_evicted, judge_refused
 from kvledger.spec.answer import Freed, Granted, Refused
 from kvledger.spec.ledger import Edit, Ledger
 from kvledger.spec.page import CACHED

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from itertools import product
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from kvledger.spec.actions.taking import Member, closed_sets
+from kvledger.spec.actions.taking import Member
 from kvledger.spec.answer import Freed, Granted
 from kvledger.spec.ledger import Ledger, Tag
 from kvledger.spec.rules import need
@@ -82,45 +80,3 @@ def frees(
         pages += ledger.tables[req][first:]
         rows += [ledger.records[req].row or 0] if ledger.world.has("ROWS") else []
     return Freed(tuple(sorted(pages)), tuple(sorted(rows)))
-
-
-# ---- every legal answer of a small world
-
-
-def givings(
-    ledger: Ledger,
-    kind: str,
-    publishers: list[Publisher],
-    granted: Granted,
-    least: bool,
-    leaving: tuple[ReqId, ...] = (),
-) -> Iterator[Granted]:
-    """Every way to publish and free after this grant, one publisher at most. least: all there is, or, growing, any."""
-    for chosen in product(*(stayings(ledger, kind, publisher, granted, least) for publisher in publishers)):
-        published = tuple((who.req, pages) for who, pages in zip(publishers, chosen, strict=True) if pages)
-        freed = frees(ledger, publishers, published, leaving)
-        yield replace(granted, published=published, freed=freed)
-
-
-def evictions(ledger: Ledger, least: bool) -> Iterator[Granted]:
-    """The grants of an action that takes nothing: any backend may let cached pages go. least: none."""
-    for gone in closed_sets(ledger, (), 0, least):
-        yield Granted(evicted=gone)
-
-
-def stayings(
-    ledger: Ledger, kind: str, publisher: Publisher, granted: Granted, least: bool
-) -> Iterator[tuple[PageId, ...]]:
-    """The pages that may stand under this publisher's keys afterwards: its own, or those that are there."""
-    request, declared = ledger.requests[publisher.req], ledger.world.declared
-    first, most = publisher.protected // ledger.world.page_size, ledger.publishable(publisher.upto)
-    if not request.publish or kind not in declared.publishes_on or most <= first:
-        yield ()
-        return
-    for upto in [most] if least and kind not in ("extend", "decode") else range(first, most + 1):
-        choices = []
-        for ordinal in range(first, upto):
-            entry = ledger.index.get(ledger.key(request, ordinal))
-            there = sorted(entry.pages - granted.evicted) if entry else []
-            choices.append(there + [publisher.table[ordinal]] * (not there or declared.has("DUPLICATES")))
-        yield from product(*choices)

@@ -6,8 +6,7 @@ The order is the law's: what was evicted, what was matched, which rows, which pa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from itertools import combinations, permutations
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from kvledger.spec.answer import Freed, Granted, Refused
@@ -128,81 +127,3 @@ def judge_pages(ledger: Ledger, members: list[Member], answer: Granted) -> None:
             free = ledger.is_free(page) or page in answer.evicted
             need(free and page not in handed, "PAGE-1", req=member.req, page=page, twice=page in handed)
             handed.add(page)
-
-
-# ---- every legal answer of a small world
-
-
-def closed_sets(ledger: Ledger, reading: Collection[PageId], least: int, exact: bool) -> Iterator[frozenset[PageId]]:
-    """The sets of pages that may be evicted: at least so many (exactly, for the least answers)."""
-    pages = [page for page in sorted(ledger.evictable()) if page not in reading]
-    first = max(0, least)
-    for size in range(first, len(pages) + 1):
-        if exact and size > first:
-            return
-        for chosen in combinations(pages, size):
-            if closed(ledger, frozenset(chosen)):
-                yield frozenset(chosen)
-
-
-def closed(ledger: Ledger, evicted: frozenset[PageId]) -> bool:
-    """Whether what remains is closed under parents (always, without LEAF_FIRST)."""
-    if not ledger.world.has("LEAF_FIRST"):
-        return True
-    gone = {ledger.pages[page].owner for page in evicted}
-    left = {entry.parent for key, entry in ledger.index.items() if key not in gone}
-    return gone.isdisjoint(left)
-
-
-def matches(ledger: Ledger, members: list[Member]) -> Iterator[tuple[tuple[PageId, ...], ...]]:
-    """Each way in which the starting members can read their longest match: any page of each key."""
-
-    def paths(keys: list[int]) -> Iterator[tuple[PageId, ...]]:
-        if not keys:
-            yield ()
-            return
-        for page in sorted(ledger.index[keys[0]].pages):
-            for rest in paths(keys[1:]):
-                yield (page, *rest)
-
-    def of(starters: list[ReqId]) -> Iterator[tuple[tuple[PageId, ...], ...]]:
-        if not starters:
-            yield ()
-            return
-        request = ledger.requests[starters[0]]
-        keys = [ledger.key(request, ordinal) for ordinal in range(ledger.longest_match(starters[0]))]
-        for path in paths(keys):
-            for rest in of(starters[1:]):
-                yield (path, *rest)
-
-    yield from of([member.req for member in members if member.starts])
-
-
-def takings(ledger: Ledger, members: list[Member], least: bool) -> Iterator[Granted | Refused]:
-    """Every way to take what the members need: matches, evictions, rows, pages; or to refuse with cause.
-
-    least: evict only when short, the lowest rows and pages, no eviction before a refusal.
-    """
-    starters = [member for member in members if member.starts]
-    sizes = demand(ledger, members)
-    short = ["rows"] * (ledger.world.has("ROWS") and len(starters) > ledger.free_rows())
-    short += ["pages"] * (sum(sizes) > obtainable(ledger, members))
-    yield from (Refused(each, gone) for each in short for gone in closed_sets(ledger, (), 0, least))
-    if "rows" in short:
-        return
-    most = ledger.world.rows if ledger.world.has("ROWS") else len(ledger.records) + len(starters)
-    free_rows = [row for row in range(1, most + 1) if ledger.holder_of(row) is None]
-    rows = [tuple(free_rows[: len(starters)])] if least else permutations(free_rows, len(starters))
-    rows = list(rows)
-    for matched in matches(ledger, members):
-        reading = {page for path in matched for page in path}
-        for gone in closed_sets(ledger, reading, sum(sizes) - ledger.free_pages(), least):
-            free = [page for page in range(1, ledger.world.pages + 1) if ledger.is_free(page) or page in gone]
-            handed = [tuple(free[: sum(sizes)])] if least else permutations(free, sum(sizes))
-            for flat in handed:
-                pages, rest = [], flat
-                for size in sizes:
-                    pages.append(rest[:size])
-                    rest = rest[size:]
-                for row in rows:
-                    yield Granted(rows=row, matched=matched, pages=tuple(pages), evicted=gone)

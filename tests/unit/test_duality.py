@@ -18,7 +18,8 @@ import pytest
 
 from kvledger.spec.action import file_of, members_of, name_of
 from kvledger.spec.actions import Action
-from kvledger.spec.actions.taking import demand, matches
+from kvledger.spec.actions.answering import matches
+from kvledger.spec.actions.taking import demand
 from kvledger.spec.answer import Freed, Granted, Refused
 from kvledger.spec.explore import Answer, moves
 from kvledger.spec.ledger import Ledger
