@@ -24,12 +24,14 @@ RULE_OF = {
     "has lengths out of order": "REC-2",
     "has other lengths": "REC-2",
     "row 0 is on the free list": "ROW-2",
+    "a row that does not exist is on the free list": "ROW-1",
     "the row is on the free list more than once": "ROW-1",
     "a held row is on the free list": "ROW-1",
     "a free row is not on the free list": "ROW-1",
     "a column lies at the wrong offset": "TAB-1",
     "a column lists another page": "TAB-2",
     "page 0 is on the free list": "PAGE-3",
+    "a page that does not exist is on the free list": "PAGE-1",
     "the page is on the free list more than once": "PAGE-1",
     "a private page is on the free list": "PAGE-1",
     "a cached page is on the free list": "PAGE-1",
@@ -106,6 +108,8 @@ def _of_free_rows(ledger: Ledger, free: Sequence[Row]) -> Iterator[Difference]:
     for row, times in sorted(Counter(free).items()):
         if row == 0:
             yield Difference("row 0 is on the free list", "row 0", "never free", "free")
+        elif not 1 <= row <= ledger.world.rows:
+            yield Difference("a row that does not exist is on the free list", f"row {row}", "no row", "free")
         elif times > 1:
             yield Difference("the row is on the free list more than once", f"row {row}", "once", f"{times} times")
         elif row in held:
@@ -121,6 +125,8 @@ def _of_free_pages(ledger: Ledger, free: Sequence[PageId]) -> Iterator[Differenc
         state = ledger.page(page)
         if page == 0:
             yield Difference("page 0 is on the free list", "page 0", "never free", "free")
+        elif not 1 <= page <= ledger.world.pages:
+            yield Difference("a page that does not exist is on the free list", f"page {page}", "no page", "free")
         elif times > 1:
             yield Difference("the page is on the free list more than once", f"page {page}", "once", f"{times} times")
         elif state.kind == PRIVATE:

@@ -139,9 +139,22 @@ def _row_refused(facts: Facts, _: Ledger) -> str:
 
 
 def _page_refused(facts: Facts, _: Ledger) -> str:
-    short = facts.get("short")
-    lead = f"{short.capitalize()} were refused" if short else "It was refused without a cause"
-    return f"{lead}: {facts['demand']} pages are needed, {facts['obtainable']} can be had."
+    asked, room, short = facts["demand"], facts["obtainable"], facts["short"]
+    counts = f"{asked} {'page is' if asked == 1 else 'pages are'} needed, {room} can be had"
+    if short == "rows":
+        return f"Rows were refused, but this backend declares no ROWS ({counts})."
+    if asked > room:
+        return f"{counts}, but the answer names no cause: say that pages are short."
+    lead = "Pages were" if short else "It was"
+    batch = " An engine that takes one request a call declares max_batch = 1." if facts["members"] > 1 else ""
+    return f"{lead} refused: {counts}. Either that is wrong, or pages were lost before.{batch}"
+
+
+def _page_lost(facts: Facts, _: Ledger) -> str:
+    return (
+        f"Nothing runs and nothing is cached, so {facts['obtainable']} pages must be free; the backend could not give "
+        f"{facts['demand']}. A page was lost before: a view shows where."
+    )
 
 
 def _page_one(facts: Facts, ledger: Ledger) -> str:
@@ -235,7 +248,8 @@ def _row_one(facts: Facts, ledger: Ledger) -> str:
 
 def _reused(facts: Facts, _: Ledger) -> str:
     return (
-        f"{facts['starting']} request starts without KV and needs a row; {facts['rows']} were taken. "
+        f"{facts['req']} starts without KV and needs a row of its own; "
+        f"{facts['rows']} of {facts['starting']} were taken. "
         "A record that was released must not pass for one that holds a row."
     )
 
@@ -265,7 +279,7 @@ _SENTENCES: dict[str, Callable[[Facts, Ledger], str]] = {
     "TAB-1": _geometry,
     "TAG-1": _content,
     "PAGE-1": _page_one,
-    "PAGE-2": _page_refused,
+    "PAGE-2": _page_lost,
     "PAGE-3": lambda facts, _: f"Page 0 was handed to {facts['req']}.",
     "PAGE-4": _demand,
     "PAGE-5": _page_refused,
@@ -282,6 +296,6 @@ _SENTENCES: dict[str, Callable[[Facts, Ledger], str]] = {
     "EVICT-4": _not_cached,
     "LIVE-1": lambda facts, ledger: (_row_refused if "starting" in facts else _page_refused)(facts, ledger),
     "GUARD-1": lambda facts, _: f"{facts['by']} is forbidden here, but it was not refused, or gave something up.",
-    "RAISES": lambda facts, _: f"The backend's {facts['call']} raised {facts['error']}.",
+    "RAISES": lambda facts, _: f"The backend's {facts['call']} raised {facts['error']} at {facts['place']}.",
     "HANGS": lambda facts, _: f"The backend did not answer within {facts['limit_s']} s.",
 }

@@ -142,7 +142,8 @@ class Monitor:
         members = members_of(self.ledger, act)
         starters = [member for member in members if member.starts]
         rows = self._rows(starters, said.rows)
-        need(len(rows) == len(starters), "REC-1", starting=len(starters), rows=len(rows))
+        first = starters[0].req if starters else None
+        need(len(rows) == len(starters), "REC-1", req=first, starting=len(starters), rows=len(rows))
         counted(said.matched, len(starters), where, "matched prefixes, one for each request that starts")
         twice = next((page for page, times in Counter(said.evicted).items() if times > 1), None)
         need(twice is None, "EVICT-4", page=twice, twice=True)

@@ -61,6 +61,8 @@ class Declaration:
     exact_lengths: bool = True
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not isinstance(self.version, str):
+            raise WrongInput(f"a declaration with name {self.name!r}, version {self.version!r}: expected text")
         for field, known in (("capabilities", CAPABILITIES), ("publishes_on", dict.fromkeys(PUBLISHING))):
             given = getattr(self, field)
             if isinstance(given, str) or not all(isinstance(word, str) for word in given):

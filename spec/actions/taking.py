@@ -58,7 +58,8 @@ def judge_refused(ledger: Ledger, members: list[Member], answer: Refused, forbid
         need(len(starters) > ledger.free_rows(), "ROW-4", starting=len(starters), free=ledger.free_rows())
     else:
         asked, room = sum(demand(ledger, members)), obtainable(ledger, members)
-        need(answer.short == "pages" and asked > room, "PAGE-5", short=answer.short, demand=asked, obtainable=room)
+        fits = answer.short == "pages" and asked > room
+        need(fits, "PAGE-5", short=answer.short, demand=asked, obtainable=room, members=len(members))
 
 
 def obtainable(ledger: Ledger, members: list[Member]) -> int:
@@ -106,7 +107,8 @@ def judge_matched(ledger: Ledger, req: ReqId, pages: tuple[PageId, ...]) -> None
 
 def judge_rows(ledger: Ledger, starters: list[ReqId], answer: Granted) -> None:
     """Each member that starts gets a row of its own that was free; the others keep theirs."""
-    need(len(answer.rows) == len(starters), "REC-1", starting=len(starters), rows=len(answer.rows))
+    first = starters[0] if starters else None
+    need(len(answer.rows) == len(starters), "REC-1", req=first, starting=len(starters), rows=len(answer.rows))
     handed: set[int] = set()
     for req, row in zip(starters, answer.rows, strict=True):
         need(row != 0, "ROW-2", req=req, row=row)

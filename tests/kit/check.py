@@ -148,7 +148,7 @@ def _broken(target: str, outcome: Outcome, found: list[Verdict], args: argparse.
         world=outcome.world,
         steps=small.steps,
         finding=small.finding,
-        command=f"kvledger check {target}",
+        command=_command_line(target, args),
         target=target,
         seed=outcome.seed,
         trace=path,
@@ -158,6 +158,16 @@ def _broken(target: str, outcome: Outcome, found: list[Verdict], args: argparse.
         blind=without_view(small, outcome, target, grade),
     )
     return Report(target, outcome, found, 1, show(screen), path)
+
+
+def _command_line(target: str, args: argparse.Namespace) -> str:
+    """What has to be typed to see this again."""
+    words = ["kvledger check", target]
+    words += [f"--profile {args.profile}"] * (args.profile != "ci")
+    words += [f"--actions {args.actions}"] * bool(args.actions)
+    words += [f"--seed {args.seed}"] * bool(args.seed)
+    words += [f"--page-size {size}" for size in args.page_size or ()]
+    return " ".join(words + ["--no-view"] * args.no_view)
 
 
 def save(small: Shrunk, outcome: Outcome, target: str) -> str | None:
@@ -175,7 +185,9 @@ def save(small: Shrunk, outcome: Outcome, target: str) -> str | None:
 
 
 def without_view(small: Shrunk, outcome: Outcome, target: str, grade: Grade) -> str | None:
-    """How much later the answers alone would have shown it."""
+    """How much later the answers alone would have shown it, or that a view might show it earlier."""
+    if not grade.view and outcome.world.has("VIEW"):
+        return "No view was looked at; with one, the step where the books go wrong may be an earlier one."
     if "kind" not in small.finding.facts:
         return None
     calls = [(step.act, step.probe) for step in small.steps]

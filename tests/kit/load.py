@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +77,12 @@ def _offers(backend: object, method: str) -> bool:
 def sizes(world: World) -> str:
     """A world in words."""
     return f"{world.rows} rows of {world.context_len}, {world.pages} pages of {world.page_size}"
+
+
+def place_of(error: BaseException) -> str:
+    """Where somebody else's exception was raised: file, line, function."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}, in {frames[-1].name}" if frames else "unknown"
 
 
 def brief(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from kvledger.spec.page import pages_for
 from kvledger.spec.rules import Broken
 from kvledger.spec.trace import Step
 from kvledger.spec.world import World, WrongInput
-from kvledger.tests.kit.load import brief, build
+from kvledger.tests.kit.load import brief, build, place_of
 from kvledger.tests.kit.strike import struck
 
 T = TypeVar("T")
@@ -176,7 +176,8 @@ class Lockstep:
         except (_Overtime, WrongInput):
             raise
         except (Exception, SystemExit) as error:
-            raise self._finding(RAISES, {"call": getattr(call, "__name__", "code"), "error": brief(error)}) from error
+            facts = {"call": getattr(call, "__name__", "code"), "error": brief(error), "place": place_of(error)}
+            raise self._finding(RAISES, facts) from error
 
     def _finding(self, rule: str, facts: Mapping[str, object]) -> Finding:
         if self._first_strike is None and struck():

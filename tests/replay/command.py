@@ -141,6 +141,7 @@ def _broken(
         target=args.backend,
         trace=trace,
         found_after=len(calls),
+        blind=None if args.view or not lockstep.world.has("VIEW") else "With --view this may show at an earlier step.",
         drained=drained,
     )
     text = show(screen)

@@ -76,7 +76,7 @@ def as_pytest(trace: Trace) -> str:
         [
             f'"""{trace.rule or "A stored run"}: found by kvledger check, kept so that it stays fixed."""',
             "",
-            f"from kvledger.spec.actions import {', '.join(kinds)}",
+            *([f"from kvledger.spec.actions import {', '.join(kinds)}"] if kinds else []),
             "from kvledger.spec.world import World",
             "from kvledger.tests.kit.again import first_finding",
             "",

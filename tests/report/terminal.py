@@ -9,6 +9,7 @@ import shlex
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import cast
 
 from kvledger.spec.action import name_of
@@ -25,6 +26,7 @@ from kvledger.tests.kit.lockstep import HANGS, RAISES, Finding
 from kvledger.tests.kit.verdict import HOLDS, Verdict
 
 WIDTH = 80
+STEPS = 20  # steps shown at most
 STATES = 34  # of it for the columns of states
 SUBJECTS = 3  # rows and pages shown at most
 
@@ -107,7 +109,7 @@ def _history(screen: Screen) -> tuple[Ledger, list[Line], list[tuple[str, Callab
         states = tuple(state(again.ledger) for _, state in subjects)
         action = ("probe: " if step.probe else "") + action_in_words(step.act)
         unanswered = step is guilty and screen.finding.rule in (RAISES, HANGS) and step.answer == Refused()
-        lines.append(Line(number, action, "none" if unanswered else _answered(step), states))
+        lines.append(Line(number, action, "no answer" if unanswered else _answered(step), states))
     return before, lines, subjects
 
 
@@ -181,7 +183,12 @@ def _table(lines: list[Line], subjects: list[str], both: tuple[str, str] | None)
     answer = max(min(max(len(line.answer) for line in lines) + 2, WIDTH - 10 - action - sum(widths)), 12)
     titles = "".join(f"{title:{width}}" for title, width in zip(subjects, widths, strict=False))
     out = [f"    step  {'action':{action}}{'answer':{answer}}{titles}"]
-    for line in lines:
+    shown = _telling(lines)
+    last = 0
+    for line in shown:
+        if line.number > last + 1:
+            out.append(f"          ... {line.number - last - 1} steps that change none of these")
+        last = line.number
         states = "".join(f"{state:{width}}" for state, width in zip(line.states, widths, strict=False))
         mark = ">" if line is lines[-1] else " "
         acts = textwrap.wrap(line.action, action - 2) or [""]
@@ -193,6 +200,14 @@ def _table(lines: list[Line], subjects: list[str], both: tuple[str, str] | None)
     if said_by_both:
         out.append(f"{'law says / backend says':>{min(10 + action + answer + 23, WIDTH)}}")
     return out
+
+
+def _telling(lines: list[Line]) -> list[Line]:
+    """The steps that change what is shown, and the last ones: a long run has to fit a screen."""
+    if len(lines) <= STEPS:
+        return lines
+    changing = [line for before, line in pairwise(lines[:-5]) if line.states != before.states]
+    return changing[-(STEPS - 5) :] + lines[-5:]
 
 
 def _commands(screen: Screen, rule: Rule | None) -> list[str]:

@@ -24,7 +24,7 @@ REFERENCE_MAY = {"kvledger.spec.world", "kvledger.spec.actions", "kvledger.spec.
 # Exceptions, by file: zoo backends spoil the reference; the kit and the reports name backends only as text.
 MAY_IMPORT_REFERENCE = re.compile(r"tests/(zoo|unit)/")
 LAW = ("world", "answer", "page", "record", "ledger", "rules", "invariants", "action", "actions/*")
-LAW_LINES = 1_300
+LAW_LINES = 1_240
 
 
 def modules(room: str) -> list[Path]:
@@ -103,8 +103,9 @@ def code_lines(path: Path) -> int:
 
 
 def test_the_law_stays_short() -> None:
-    """About 1,200 lines of code, without the tools and without situations.py, which is evidence and no law."""
-    files = [path for name in LAW for path in (ROOT / "spec").glob(f"{name}.py")]
+    """About 1,200 lines of code, without the tools, answering.py and situations.py."""
+    files = {path for name in LAW for path in (ROOT / "spec").glob(f"{name}.py")}
+    files.remove(ROOT / "spec/actions/answering.py")
     assert len(files) == len(LAW) - 1 + 12
     total = sum(map(code_lines, files))
     assert total <= LAW_LINES, total

@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from kvledger.spec.actions import Submit
+from kvledger.spec.answer import Reply
 from kvledger.spec.rules import RULES
-from kvledger.spec.trace import read
+from kvledger.spec.trace import Step, Trace, read
+from kvledger.spec.world import World
+from kvledger.tests.report.explain import as_pytest
 from kvledger.tests.unit.written import Bench, odd
 from kvledger.tests.zoo import FAULTS
 
@@ -68,7 +72,7 @@ def test_the_commands_on_it_work(bench: Bench, fault: str) -> None:
 def body_of(screen: str) -> str:
     """What was broken and how: all but the header, the commands and what only a search knows."""
     text = screen.partition("BROKEN")[2].partition("\nagain")[0]
-    return text.partition("Without a view")[0].rstrip()
+    return text.partition("Without a view")[0].partition("No view was looked at")[0].rstrip()
 
 
 def test_each_pytest_fails_until_the_fault_is_gone(bench: Bench) -> None:
@@ -115,6 +119,14 @@ def test_what_only_the_drain_probe_shows(bench: Bench, lost: str, rule: str) -> 
     assert code == 1 and "at step" in again
 
 
+def test_a_pytest_of_a_run_that_is_all_drain_probe_is_python() -> None:
+    """Nothing is done before the probe, so there is no action to import."""
+    step = Step(Submit("drain0", (0,), "drain0"), Reply())
+    text = as_pytest(Trace(World(1, 1, 1, 1), (step,), "PAGE-2", 1, "reference", "drain"))
+    compile(text, "test_run.py", "exec")
+    assert "drain=True" in text and "drain0" not in text
+
+
 ONE_KEY = "replace(view, cached={page: CachedView(0, each.locks) for page, each in view.cached.items()})"
 OUTSIDE = "no page of the pool / "
 GRANTED = """
@@ -151,7 +163,7 @@ def test_odd_numbers_in_an_answer(bench: Bench, act: str, answer: str, rule: str
         ("replace(view, free_rows=[0, *view.free_rows])", "ROW-2", "never free / free", True),
         ("replace(view, free_pages=[0, *view.free_pages])", "PAGE-3", "never free / free", True),
         ("replace(view, cached={99: CachedView(1, 0)})", "PAGE-2", "page 99: a free page is in the cache", True),
-        (ONE_KEY, "NS-1", "The backend says: under the key of another prefix.", False),
+        (ONE_KEY, "CACHE-4", "The backend says: under the key of another prefix.", False),
         ("replace(view, totals=Totals(-1, 0, 10**12, 0))", "CONS-1", "protected 1000000000000", False),
         ("replace(view, table={req: [-1] for req in view.table})", "TAB-2", "slot -1, page -1 at 0", False),
         ("replace(view, records={req: NO_ROW for req in view.records})", "ROW-3", "The backend says: no row.", False),
