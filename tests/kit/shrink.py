@@ -62,7 +62,8 @@ def fitted(ledger: Ledger, act: Action) -> Action | None:
             for req, upto, token in members:
                 if req in ledger.requests and not ledger.caught_up(req):
                     end = len(ledger.requests[req].tokens)
-                    upto = min(upto, end, ledger.world.context_len)
+                    to_the_end = token is not None
+                    upto = min(end if to_the_end else upto, end, ledger.world.context_len)
                     batch.append((req, upto, (0 if token is None else token) if upto == end else None))
             nearest = Extend(tuple(batch))
         case Decode(pairs):
