@@ -13,7 +13,7 @@ import pytest
 
 from kvledger.spec import explore
 from kvledger.spec.rulebook import find
-from kvledger.spec.rules import RULES
+from kvledger.spec.rules import EVIDENCE, RULES
 from kvledger.spec.world import CAPABILITIES
 from kvledger.spec.worlds import WORLDS
 
@@ -120,6 +120,7 @@ def test_every_need_names_a_rule_and_every_rule_is_needed() -> None:
         assert find(rule.id) is find(rule.name) is rule
         assert set(rule.needs) <= set(CAPABILITIES)
         assert set(rule.implied_by) <= set(RULES)
+        assert rule.shown_by and set(rule.shown_by) <= set(EVIDENCE)
 
 
 def test_the_readme_shows_the_code_as_it_is() -> None:
