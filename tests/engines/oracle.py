@@ -105,7 +105,8 @@ def take(ledger: Ledger, members: list[Member], policy: Policy) -> Granted | Ref
     chosen = iter(policy.choose([*free, *gone], asked))
     pages = tuple(tuple(next(chosen) for _ in range(count)) for count in sizes)
     held = {record.row for record in ledger.records.values()}
-    rows = policy.choose(set(range(1, ledger.world.rows + 1)) - held, len(starters))
+    most = ledger.world.rows if ledger.world.has("ROWS") else len(held) + len(starters)
+    rows = policy.choose(set(range(1, most + 1)) - held, len(starters))
     return Granted(rows, tuple(matched), pages, evicted=gone)
 
 
@@ -113,14 +114,16 @@ def leaves(ledger: Ledger, reading: Collection[PageId], n: int, policy: Policy) 
     """n evictable pages (or all), so that what remains is closed under parents where that is declared."""
     left = {page for page in ledger.evictable() if page not in reading}
     parents = [entry.parent for entry in ledger.index.values()] if ledger.world.has("LEAF_FIRST") else []
-    children = Counter(parents)
+    children, copies = Counter(parents), {key: len(entry.pages) for key, entry in ledger.index.items()}
     gone: set[PageId] = set()
     while len(gone) < n and left:
-        free_to_go = [page for page in left if children[ledger.pages[page].owner] <= 0]
-        page = policy.choose(free_to_go, 1)[0]
+        key_of = {page: ledger.pages[page].owner for page in left}
+        page = policy.choose([page for page, key in key_of.items() if copies[key] > 1 or children[key] <= 0], 1)[0]
         left.remove(page)
         gone.add(page)
-        children[ledger.index[ledger.pages[page].owner].parent] -= 1
+        copies[key_of[page]] -= 1
+        if copies[key_of[page]] == 0:
+            children[ledger.index[key_of[page]].parent] -= 1
     return frozenset(gone)
 
 
