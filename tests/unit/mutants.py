@@ -1,0 +1,56 @@
+"""Engines with one expression changed, and the rule that a check must name: written down before the kit could see them.
+
+Each was found by somebody who looked for a fault that the check missed. test_mutants.py runs the check on them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    """In `file`, `old` (which stands there once) becomes `new`; a check of `backend` must end with `rule`."""
+
+    backend: str
+    file: str
+    old: str
+    new: str
+    rule: str
+
+
+REFERENCE, RELEASE = "reference/backend.py", "reference/release.py"
+BLOCKS = "tests/engines/blocks.py"
+# The edge of the row
+EDGE = [
+    Mutant("reference", REFERENCE, "min(len(req.tokens), self.world.context_len)",
+           "min(len(req.tokens), self.world.context_len - 1)", "PAGE-5"),
+    Mutant("reference", REFERENCE, "min(len(req.tokens), self.world.context_len)", "len(req.tokens)", "GUARD-1"),
+    Mutant("reference", REFERENCE, " or req.kv.kv_committed_len >= self.world.context_len for", " for", "GUARD-1"),
+    Mutant("reference", "reference/rows.py", "self.req_to_token[row][start : start + len(slots)] = slots",
+           "full = start + len(slots) == len(self.req_to_token[row]); "
+           "self.req_to_token[row][start : start + len(slots)] = [*slots[:-1], 0] if full and slots else slots", "TAB-2"),
+    Mutant("blocks", BLOCKS, "min(len(request.tokens), self.context_len)",
+           "min(len(request.tokens), self.context_len - 1)", "PAGE-5"),
+    Mutant("blocks", BLOCKS, "min(len(request.tokens), self.context_len)", "len(request.tokens)", "GUARD-1"),
+]  # fmt: skip
+# One clause of a guard missing
+GUARDS = [
+    Mutant("reference", REFERENCE, "req is None or not req.publish or self.tree_cache.disable",
+           "req is None or self.tree_cache.disable", "GUARD-1"),
+    Mutant("reference", REFERENCE, "start <= self.tree_cache.page_floor(act.upto) and", "True and", "GUARD-1"),
+    Mutant("reference", REFERENCE, "len(set(rids)) != len(rids) or not self.reqs", "not self.reqs", "GUARD-1"),
+    Mutant("reference", REFERENCE, "not 0 <= act.keep <= req.kv", "not act.keep <= req.kv", "GUARD-1"),
+    Mutant("reference", REFERENCE, "if not reqs or any(token is None for _, token in act.batch):",
+           "if not reqs:", "GUARD-1"),
+    Mutant("reference", REFERENCE, " or any(token is None for token in act.tokens):", ":", "GUARD-1"),
+    Mutant("reference", REFERENCE, "act.n < 1 or self.tree_cache.evictable_size == 0", "act.n < 1", "GUARD-1"),
+    Mutant("blocks", BLOCKS, "if (token is not None) != (upto == len(request.tokens)):",
+           "if token is None and upto == len(request.tokens):", "GUARD-1"),
+    Mutant("blocks", BLOCKS, " or None in act.tokens:", ":", "GUARD-1"),
+]  # fmt: skip
+# A fault that needs more pages than a small pool has
+DEPTH = [
+    Mutant("reference", RELEASE, "free(row[start:there])",
+           "free(row[start : min(there, start + 3 * tree_cache.page_size)])", "PAGE-6"),
+]  # fmt: skip
+MUTANTS = [*EDGE, *GUARDS, *DEPTH]
