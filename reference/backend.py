@@ -88,6 +88,8 @@ class Backend:
         """It waits, and holds nothing."""
         if act.req in self.reqs or not act.tokens or any(token is None for token in act.tokens):
             return FORBIDDEN
+        if act.match_limit is not None and act.match_limit < 0:
+            return FORBIDDEN
         root = self.tree_cache.root_node
         self.reqs[act.req] = Req(act.req, list(act.tokens), act.namespace, act.match_limit, act.publish, root)
         return Reply()

@@ -7,7 +7,7 @@ spoils no stored trace.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -62,11 +62,14 @@ class Reply:
     row lists them from now on.
     published: request -> k, the length under keys from now on, for each request that published.
     evicted: pages that left the cache. freed: what was given back, with repetitions (None: cannot tell).
+    listed: request -> the slots of [protected, k) as its row lists them from now on. Needed only where a duplicate
+    merges in another action than a checkpoint and its page is not the one that anybody would expect (DUPLICATES).
     """
 
     rows: Sequence[Row] = ()
     matched: Sequence[Sequence[Slot]] = ()
     slots: Sequence[Sequence[Slot]] = ()
     published: Mapping[ReqId, int] = field(default_factory=dict)
-    evicted: frozenset[PageId] = frozenset()
+    evicted: Collection[PageId] = frozenset()
     freed: Freed | None = None
+    listed: Mapping[ReqId, Sequence[Slot]] = field(default_factory=dict)

@@ -145,6 +145,8 @@ def _of_free_pages(ledger: Ledger, free: Sequence[PageId]) -> Iterator[Differenc
 
 def _of_table(ledger: Ledger, table: Mapping[ReqId, Sequence[Slot]]) -> Iterator[Difference]:
     size = ledger.world.page_size
+    for req in sorted(table.keys() - ledger.tables.keys()):
+        yield Difference("holds KV without cause", req, "has no row", f"lists {len(table[req])} slots")
     for req, pages in ledger.tables.items():
         allocated, slots = ledger.records[req].allocated_len, list(table.get(req, ()))
         law = [slot_of(pages[position // size], position, size) for position in range(allocated)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -94,7 +95,11 @@ def because(rule: str, facts: Facts, ledger: Ledger) -> str:
     """What the facts of a broken rule say, in a sentence or two. ledger: as it was before the guilty step,
     or, where a view was compared, as the law has it after. No facts: a stored run does not hold them."""
     if not facts:
-        return "What was raised, or read as content, is not stored; the replay below shows it."
+        return "What shows this is not stored: something raised, read as content, or overwritten. The replay does."
+    if "breaks" in facts:
+        rest = {name: fact for name, fact in facts.items() if name != "breaks"}
+        why = because(facts["breaks"], rest, ledger)
+        return f"{why} It is so only if the stale lengths of released records are overwritten: something reads them."
     if "kind" in facts:
         return _difference(facts)
     return _SENTENCES[rule](facts, ledger)
@@ -104,6 +109,7 @@ def sides(rule: str, facts: Facts, ledger: Ledger) -> tuple[str, str] | None:
     """What law and backend say of the one row or page that the finding is about, as short as a table column."""
     if not facts:
         return None
+    rule = facts.get("breaks", rule)
     if "kind" in facts:
         about = str(facts["subject"]).startswith(("row ", "page "))
         return (str(facts["law"]), str(facts["backend"])) if about else None
@@ -165,8 +171,8 @@ def _page_one(facts: Facts, ledger: Ledger) -> str:
 
 def _freed(facts: Facts, _: Ledger) -> str:
     said, law = facts["freed"], facts["law"]
-    more = [page for page in set(said.pages) if said.pages.count(page) > law.pages.count(page)]
-    less = [page for page in set(law.pages) if law.pages.count(page) > said.pages.count(page)]
+    more = sorted((Counter(said.pages) - Counter(law.pages)).keys())
+    less = sorted((Counter(law.pages) - Counter(said.pages)).keys())
     tail = ""
     if more:
         tail += f" Page {listing(more)} was given back too often."
@@ -247,9 +253,10 @@ def _row_one(facts: Facts, ledger: Ledger) -> str:
 
 
 def _reused(facts: Facts, _: Ledger) -> str:
+    needs = "row of its own" if "rows" in facts else "match, if only of nothing"
+    said = facts["rows"] if "rows" in facts else facts["matched"]
     return (
-        f"{facts['req']} starts without KV and needs a row of its own; "
-        f"{facts['rows']} of {facts['starting']} were taken. "
+        f"{facts['req']} starts without KV and needs a {needs}; the answer has {said} of {facts['starting']}. "
         "A record that was released must not pass for one that holds a row."
     )
 
@@ -276,6 +283,10 @@ _SENTENCES: dict[str, Callable[[Facts, Ledger], str]] = {
     "ROW-2": lambda facts, _: f"Row 0 was handed to {facts['req']}.",
     "ROW-4": _row_refused,
     "REC-1": _reused,
+    "REC-2": lambda facts, _: (
+        f"{facts['req']} has [0, {facts['protected']}) in the cache and publishes up to {facts['upto']}: "
+        f"{facts['upto'] - facts['protected']} slots are listed from now on; the answer has {facts['slots']}."
+    ),
     "TAB-1": _geometry,
     "TAG-1": _content,
     "PAGE-1": _page_one,

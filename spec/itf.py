@@ -259,8 +259,8 @@ def variant_of(**kinds: Kind) -> Kind:
     """One of several classes, told apart by their names."""
 
     def put(value: Any, where: str) -> Json:
-        tag = type(value).__name__
-        if tag not in kinds:
+        tag = next((base.__name__ for base in type(value).__mro__ if base.__name__ in kinds), None)
+        if tag is None:
             raise wrong(where, value, f"one of {', '.join(kinds)}")
         return {"tag": tag, "value": kinds[tag].put(value, where)}
 

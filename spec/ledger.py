@@ -128,6 +128,12 @@ class Ledger:
         """The pages that are cached and read by nobody. A scan: asked for only where it decides."""
         return [page for page, state in self.pages.items() if state.kind == CACHED and state.locks == 0]
 
+    def alone(self, namespace: Namespace) -> bool:
+        """Whether no request and no key of another namespace is there."""
+        roots = {request.namespace for request in self.requests.values()} | {namespace}
+        known = {self.names.root(name) for name in roots}
+        return len(roots) == 1 and known.issuperset(entry.root for entry in self.index.values())
+
     def free_rows(self) -> int:
         """How many rows nobody holds."""
         return self.world.rows - len(self.records)

@@ -19,9 +19,9 @@ from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import View
 from kvledger.spec.compare import RULE_OF, differences
 from kvledger.spec.invariants import check_touched, check_whole
-from kvledger.spec.ledger import Ledger
+from kvledger.spec.ledger import Ledger, Tag
 from kvledger.spec.page import page_of
-from kvledger.spec.reply import Said, counted, tidy, tidy_view
+from kvledger.spec.reply import Said, counted, numbers, tidy, tidy_view
 from kvledger.spec.rules import Broken, need
 from kvledger.spec.should import left_undone
 from kvledger.spec.situations import armed
@@ -77,9 +77,13 @@ class Monitor:
             check_whole(self.ledger)
         return answer
 
+    def where(self, act: Action) -> str:
+        """How a complaint about the answer that comes now begins."""
+        return f"{self.world.declared.name} answered {name_of(act)}"
+
     def probe(self, act: Action, reply: Reply | Refused) -> None:
         """Judge the answer to a call that `requires` forbids: refused, and nothing given up for it (GUARD-1)."""
-        said = tidy(reply, f"{self.world.declared.name} answered {name_of(act)}")
+        said = tidy(reply, self.where(act))
         self.steps += 1
         self.armed["GUARD-1"] += 1
         need(isinstance(said, Refused) and not said.evicted, "GUARD-1", by=name_of(act))
@@ -97,7 +101,8 @@ class Monitor:
     def read(self, req: ReqId, tags: Sequence[int]) -> None:
         """Hold what a request reads through the backend's table against what was written for it (TAG-1)."""
         law = self.ledger.requests[req].trail[: self.ledger.records[req].committed_len]
-        if tuple(tags) == law:
+        tags = numbers(tags, f"{self.world.declared.name} read {req}", "its tags")
+        if tags == law:
             return
         need(len(tags) == len(law), "TAG-1", req=req, position=min(len(tags), len(law)), read=len(tags), law=len(law))
         position = next(at for at, (mine, theirs) in enumerate(zip(law, tags, strict=True)) if mine != theirs)
@@ -135,7 +140,7 @@ class Monitor:
     # ---- slots become pages
 
     def _in_pages(self, act: Action, reply: Reply | Refused) -> Granted | Refused:
-        where = f"{self.world.declared.name} answered {name_of(act)}"
+        where = self.where(act)
         said = tidy(reply, where)
         if isinstance(said, Refused):
             return said
@@ -144,6 +149,8 @@ class Monitor:
         rows = self._rows(starters, said.rows)
         first = starters[0].req if starters else None
         need(len(rows) == len(starters), "REC-1", req=first, starting=len(starters), rows=len(rows))
+        named = len(said.matched)  # a start that names no match was taken for a record that goes on
+        need(named >= len(starters), "REC-1", req=first, starting=len(starters), matched=named)
         counted(said.matched, len(starters), where, "matched prefixes, one for each request that starts")
         twice = next((page for page, times in Counter(said.evicted).items() if times > 1), None)
         need(twice is None, "EVICT-4", page=twice, twice=True)
@@ -210,14 +217,14 @@ class Monitor:
         need(k >= protected and k % self.world.page_size == 0, "CACHE-3", req=act.req, upto=k, committed=act.upto)
         slots = said.slots[0] if said.slots else ()
         counted(said.slots or [()], 1, where, "lists of slots, the row's from protected to k")
-        if len(slots) != k - protected:
-            raise WrongInput(f"{where} with {len(slots)} slots for [{protected}, {k}): expected {k - protected}")
+        need(len(slots) == k - protected, "REC-2", req=act.req, protected=protected, upto=k, slots=len(slots))
         others = tuple((req, (0,)) for req in said.published if req != act.req)
         return others + (((act.req, self._whole(act.req, slots, protected)),) if slots else ())
 
     def _staying(self, publishers: list[Publisher], said: Said) -> Published:
-        """What stands under the keys, where an answer says only how far: own pages, or the one that was there."""
-        size, index = self.world.page_size, self.ledger.index
+        """What stands under the keys: the pages that the answer lists, or, where it says only how far, the request's
+        own, or the one that was there: before this call, or published in it by a member that stands earlier."""
+        size, index, joined = self.world.page_size, self.ledger.index, dict[Tag, PageId]()
         who = {publisher.req: publisher for publisher in publishers}
         gone = said.freed.pages if said.freed else ()
         stays: list[tuple[ReqId, tuple[PageId, ...]]] = []
@@ -229,12 +236,19 @@ class Monitor:
             whole = protected <= k <= len(table) * size and k % size == 0
             need(whole, "CACHE-3", req=req, upto=k, committed=upto)
             first, most = protected // size, self.ledger.publishable(upto)
+            if req in said.listed:
+                slots = said.listed[req]
+                need(len(slots) == k - protected, "REC-2", req=req, protected=protected, upto=k, slots=len(slots))
+                stays.append((req, self._whole(req, slots, protected)))
+                continue
             pages = list(table[first : k // size])
             for ordinal in range(first, min(first + len(pages), most)):
                 key = self.ledger.key(self.ledger.requests[req], ordinal)
                 there = index[key].pages.difference(said.evicted) if key in index else frozenset()
+                there |= {joined[key]} if key in joined else set()
                 if there and (not self.world.has("DUPLICATES") or pages[ordinal - first] in gone):
                     pages[ordinal - first] = min(there)
+                joined.setdefault(key, pages[ordinal - first])
             if k > protected:
                 stays.append((req, tuple(pages)))
         return tuple(stays)

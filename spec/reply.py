@@ -1,67 +1,83 @@
-"""The types and shapes of what a backend says. A wrong one is a mistake of its adapter: WrongInput, one line.
+"""The types and shapes of what a backend says, checked and copied at the moment it is said.
 
-Whatever counts as a whole number or a list elsewhere (numpy, torch) counts here; from here on all are tuples.
+A wrong one is a mistake of its adapter: WrongInput, one line. Whatever counts as a whole number or a list elsewhere
+(numpy, torch) counts here; from here on all are tuples, and what the engine changes later changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 from operator import index
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from kvledger.spec.answer import Freed, Refused, Reply
 from kvledger.spec.backend import CachedView, RecordView, Totals, View
 from kvledger.spec.itf import short
 from kvledger.spec.world import PageId, ReqId, Row, Slot, WrongInput
 
+WIDEST = 2**63  # no engine counts further
+LONGEST = 2**24  # numbers in one list
+
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Said(NamedTuple):
-    """A Reply in tuples."""
+@dataclass(frozen=True)
+class Said(Reply):
+    """A Reply whose types are checked, copied into tuples: what the engine changes later does not change it."""
 
-    rows: tuple[Row, ...]
-    matched: list[tuple[Slot, ...]]
-    slots: list[tuple[Slot, ...]]
-    published: dict[ReqId, int]
-    evicted: tuple[PageId, ...]
-    freed: Freed | None
+    rows: tuple[Row, ...] = ()
+    matched: tuple[tuple[Slot, ...], ...] = ()
+    slots: tuple[tuple[Slot, ...], ...] = ()
+    published: dict[ReqId, int] = field(default_factory=dict)
+    evicted: tuple[PageId, ...] = ()  # with repetitions, if it says them
+    freed: Freed | None = None
+    listed: dict[ReqId, tuple[Slot, ...]] = field(default_factory=dict)
+
+
+class Seen(View):
+    """A View whose types are checked, copied. A cache key is named by the lowest page under it."""
 
 
 def tidy(reply: object, where: str) -> Said | Refused:
-    """A backend's answer, its types checked. where: who answered what, to begin the complaint with."""
+    """A backend's answer, checked and copied. where: who answered what, to begin the complaint with."""
+    if isinstance(reply, Said):
+        return reply
     if isinstance(reply, Refused):
         if reply.short not in (None, "rows", "pages"):
             raise WrongInput(f"{where} with short = {short(reply.short)}: expected 'rows', 'pages' or None")
         return Refused(reply.short, frozenset(numbers(reply.evicted, where, "evicted")), _freed(reply.freed, where))
     if not isinstance(reply, Reply):
         raise WrongInput(f"{where} with a {type(reply).__name__}: expected a Reply or Refused")
-    if not hasattr(reply.published, "items") or not all(isinstance(req, str) for req in reply.published):
-        raise WrongInput(f"{where} with published = {short(reply.published)}: expected a mapping of request to length")
-    published = dict(reply.published.items())
-    lengths = numbers(published.values(), where, "published")
+    published = _by_request(reply.published, where, "published", "length")
+    lengths = numbers(list(published.values()), where, "published")
+    listed_slots = _by_request(reply.listed, where, "listed", "slots")
     return Said(
         numbers(reply.rows, where, "rows"),
-        [numbers(each, where, "matched") for each in listed(reply.matched, where, "matched")],
-        [numbers(each, where, "slots") for each in listed(reply.slots, where, "slots")],
+        tuple(numbers(each, where, "matched") for each in listed(reply.matched, where, "matched")),
+        tuple(numbers(each, where, "slots") for each in listed(reply.slots, where, "slots")),
         dict(zip(published, lengths, strict=True)),
         numbers(reply.evicted, where, "evicted"),
         _freed(reply.freed, where),
+        {req: numbers(slots, where, "listed") for req, slots in listed_slots.items()},
     )
 
 
-def tidy_view(view: object, name: str) -> View:
-    """A backend's view, its types checked. name: whose view it is, to begin the complaint with."""
+def tidy_view(view: object, name: str) -> Seen:
+    """A backend's view, checked and copied. name: whose view it is, to begin the complaint with."""
+    if isinstance(view, Seen):
+        return view
     if not isinstance(view, View):
         raise WrongInput(f"{name} shows a {type(view).__name__} as its view: expected a View")
     where = f"{name} shows a view"
-    return View(
+    cached = _mapping(view.cached, _cached, where, "cached", "a page and its CachedView: a hashable key, locks")
+    return Seen(
         None if view.free_rows is None else numbers(view.free_rows, where, "free_rows"),
         None if view.free_pages is None else numbers(view.free_pages, where, "free_pages"),
         _mapping(view.records, _record, where, "records", "a request and its RecordView: a row or None, three lengths"),
         _mapping(view.table, _slots, where, "table", "a request and its slots, a list of whole numbers"),
-        _mapping(view.cached, _cached, where, "cached", "a page and its CachedView: a hashable key, a number of locks"),
+        None if cached is None else _named(cached, where),
         None if view.totals is None else _totals(view.totals, where),
     )
 
@@ -72,17 +88,22 @@ def numbers(values: Iterable[int], where: str, what: str) -> tuple[int, ...]:
         return _whole(values)
     except TypeError:
         raise WrongInput(f"{where} with {what} = {short(values)}: expected a list of whole numbers") from None
+    except ValueError as error:
+        raise WrongInput(f"{where} with {what} that has {error}") from None
 
 
 def listed(values: Iterable[Iterable[int]], where: str, what: str) -> list[Iterable[int]]:
     """A list of lists."""
     try:
-        return list(_sized(values))
+        if isinstance(values, dict):
+            raise TypeError
+        len(values)  # type: ignore[arg-type]
+        return list(values)
     except TypeError:
         raise WrongInput(f"{where} with {what} = {short(values)}: expected a list of lists") from None
 
 
-def counted(lists: list[tuple[int, ...]], expected: int, where: str, what: str) -> None:
+def counted(lists: Sequence[tuple[int, ...]], expected: int, where: str, what: str) -> None:
     """As many lists as there are members that need one."""
     if len(lists) != expected:
         raise WrongInput(f"{where} with {len(lists)} {what}: expected {expected}")
@@ -103,6 +124,21 @@ def _totals(totals: object, where: str) -> Totals:
         raise WrongInput(f"{where} with totals = {short(totals)}: expected Totals, four numbers of pages") from None
 
 
+def _by_request(values: Any, where: str, what: str, expected: str) -> dict[ReqId, Any]:
+    if not hasattr(values, "items") or not all(isinstance(req, str) for req in values):
+        raise WrongInput(f"{where} with {what} = {short(values)}: expected a mapping of request to {expected}")
+    return dict(values.items())
+
+
+def _named(cached: dict[PageId, CachedView], where: str) -> dict[PageId, CachedView]:
+    """Only whether two keys are equal counts, and whose code decides that is the engine's: asked once, here."""
+    first: dict[Hashable, PageId] = {}
+    try:
+        return {page: CachedView(first.setdefault(key, page), locks) for page, (key, locks) in sorted(cached.items())}
+    except Exception as error:
+        raise WrongInput(f"{where} with cached keys that cannot be compared: {type(error).__name__}") from None
+
+
 def _mapping(
     values: Any, tidied: Callable[[Any, Any], tuple[K, V]], where: str, what: str, expected: str
 ) -> dict[K, V] | None:
@@ -112,10 +148,10 @@ def _mapping(
     if not hasattr(values, "items"):
         raise WrongInput(f"{where} with {what} = {short(values)}: expected a mapping")
     found = {}
-    for key, each in values.items():
+    for key, each in list(values.items()):
         try:
             name, value = tidied(key, each)
-        except TypeError:
+        except (TypeError, ValueError):
             raise WrongInput(f"{where} with {what}[{short(key)}] = {short(each)}: expected {expected}") from None
         found[name] = value
     return found
@@ -126,7 +162,7 @@ def _mapping(
 
 def _record(req: Any, shown: Any) -> tuple[ReqId, RecordView]:
     held, *lengths = _kind(shown, RecordView)
-    return _kind(req, str), RecordView(held if held is None else index(held), *_whole(lengths))
+    return _kind(req, str), RecordView(held if held is None else _number(held), *_whole(lengths))
 
 
 def _slots(req: Any, shown: Any) -> tuple[ReqId, tuple[Slot, ...]]:
@@ -136,7 +172,7 @@ def _slots(req: Any, shown: Any) -> tuple[ReqId, tuple[Slot, ...]]:
 def _cached(page: Any, shown: Any) -> tuple[PageId, CachedView]:
     key, locks = _kind(shown, CachedView)
     hash(key)
-    return index(page), CachedView(key, index(locks))
+    return _number(page), CachedView(key, _number(locks))
 
 
 def _kind(value: Any, kind: type[V]) -> V:
@@ -145,13 +181,20 @@ def _kind(value: Any, kind: type[V]) -> V:
     return value
 
 
+def _number(value: Any) -> int:
+    number = index(value)
+    if abs(number) >= WIDEST:
+        raise ValueError(f"a number of more than {WIDEST.bit_length() - 1} bits")
+    return number
+
+
 def _whole(values: Any) -> tuple[int, ...]:
-    return tuple(map(index, _sized(values)))
-
-
-def _sized(values: Any) -> Any:
     """No dict, and nothing without a length: an iterator would be empty when it is looked at again."""
     if isinstance(values, dict):
         raise TypeError
-    len(values)
-    return values
+    if len(values) > LONGEST:
+        raise ValueError(f"more than {LONGEST:,} numbers")
+    whole = tuple(map(index, values))
+    if whole and not -WIDEST < min(whole) <= max(whole) < WIDEST:
+        raise ValueError(f"a number of more than {WIDEST.bit_length() - 1} bits")
+    return whole

@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 from kvledger.spec.world import Declaration
 
-# What can show a rule broken. FREED: an answer that says what it freed. PROBE: a forbidden call's answer.
-EVIDENCE = ("ANSWER", "FREED", "VIEW", "CONTENT", "DRAIN", "PROBE")
+# What can show a rule broken: an answer; an answer that says what it freed; a part of the view; content read back;
+# the drain probe; a forbidden call's answer; answers that change when stale lengths are overwritten.
+VIEW_PARTS = ("FREE_ROWS", "FREE_PAGES", "RECORDS", "TABLE", "CACHED", "TOTALS")
+EVIDENCE = ("ANSWER", "FREED", *VIEW_PARTS, "CONTENT", "DRAIN", "PROBE", "SCRAMBLE")
 
 
 class Rule(NamedTuple):
@@ -58,43 +60,43 @@ def _rules() -> dict[str, Rule]:
         table.append(Rule(ident, name, sentence, "BACKEND", evidence, must, source, capabilities, others))
 
     # fmt: off
-    rule("ROW-1 one-holder", "ANSWER VIEW DRAIN",
+    rule("ROW-1 one-holder", "ANSWER FREE_ROWS DRAIN",
          "a row is free or held by exactly one record; a row handed out was free",
          "ReqToTokenPool.alloc and free; a row freed twice stands twice in SGLang's free list", needs="ROWS")
-    rule("ROW-2 padding-row", "ANSWER VIEW",
+    rule("ROW-2 padding-row", "ANSWER FREE_ROWS",
          "row 0 is never handed out",
          "ReqToTokenPool: padded graph batches read and write row 0", needs="ROWS", implied_by="ROW-1")
-    rule("ROW-3 row-stays", "VIEW",
+    rule("ROW-3 row-stays", "RECORDS",
          "a held row does not change until it is released",
-         "ReqToTokenPool.alloc: held rows are reused; an overwritten row number loses the first row", needs="ROWS VIEW")
+         "ReqToTokenPool.alloc: held rows are reused; an overwritten row number loses the first row", needs="ROWS")
     rule("ROW-4 rows-refused-with-cause", "ANSWER",
          "rows are refused only when more requests start than rows are free",
          "ReqToTokenPool.alloc returns None iff the free list is too short", needs="ROWS")
-    rule("REC-1 held-means-allocated", "ANSWER VIEW",
+    rule("REC-1 held-means-allocated", "ANSWER RECORDS",
          "a row is held iff KV is allocated; only a record that carries allocated KV may reuse its row",
-         "sglang#37167: a released row passed for a reused one on stale lengths", needs="ROWS")
-    rule("REC-2 ladder", "VIEW",
+         "sglang#37167: a released row passed for a reused one on stale lengths")
+    rule("REC-2 ladder", "ANSWER RECORDS",
          "protected <= committed <= allocated <= context_len, protected page-aligned, each as the actions say",
-         "ReqKvInfo; SGLang's page check: 0 <= committed <= allocated <= width", needs="VIEW")
-    rule("REC-3 ask-the-record", "ANSWER",
+         "ReqKvInfo; SGLang's page check: 0 <= committed <= allocated <= width")
+    rule("REC-3 ask-the-record", "SCRAMBLE",
          "after release nothing reads the other, stale, lengths: overwriting them changes no answer",
          "sglang#37167: kv_committed_len is not cleared by release", needs="SCRAMBLE", implied_by="REC-1")
-    rule("TAB-1 geometry", "ANSWER VIEW",
+    rule("TAB-1 geometry", "ANSWER TABLE",
          "position i lies at offset i mod page_size, and inside a page one slot after position i - 1",
          "alloc_extend's last_loc rule: the rest of a page is filled before a new one")
-    rule("TAB-2 row-lists-its-pages", "ANSWER VIEW",
+    rule("TAB-2 row-lists-its-pages", "TABLE",
          "columns [0, allocated) list the pages the record owns or borrows, in order",
-         "write_cache_indices; attention reads the KV through this row", needs="VIEW")
+         "write_cache_indices; attention reads the KV through this row")
     rule("TAG-1 own-content", "CONTENT",
          "every committed position reads the KV that was written for it",
          "the symptom users see: text of somebody else", needs="CONTENT")
-    rule("PAGE-1 one-owner", "ANSWER VIEW DRAIN",
+    rule("PAGE-1 one-owner", "ANSWER FREE_PAGES DRAIN",
          "a page is free, private to one record, or cached; a page handed out was free or went in the same answer",
          "a double free hands one page to two requests")
-    rule("PAGE-2 no-page-lost", "VIEW DRAIN",
+    rule("PAGE-2 no-page-lost", "FREE_PAGES CACHED DRAIN",
          "what nobody owns is free, in the very action that ended the last owner",
          "the leak that SGLang's idle check reports as a sum")
-    rule("PAGE-3 padding-page", "ANSWER VIEW",
+    rule("PAGE-3 padding-page", "ANSWER FREE_PAGES",
          "page 0 is never handed out",
          "slot 0 takes the writes of padded lanes; vLLM's null block", implied_by="PAGE-1")
     rule("PAGE-4 exact-demand", "ANSWER",
@@ -113,25 +115,26 @@ def _rules() -> dict[str, Rule]:
          "a match leaves at least one token to compute, and does not pass the request's match_limit",
          "the key is capped at len - 1: without a computed token there are no logits to sample from",
          needs="PREFIX_CACHE", implied_by="CACHE-1")
-    rule("CACHE-3 publish-committed", "ANSWER VIEW",
+    rule("CACHE-3 publish-committed", "ANSWER CACHED",
          "only whole pages of committed KV are published, by the actions and requests that may publish",
          "cache_unfinished_req inserts floor(len); the pending token has no KV", needs="PREFIX_CACHE")
-    rule("CACHE-4 unbroken", "ANSWER VIEW",
+    rule("CACHE-4 unbroken", "ANSWER CACHED",
          "a match lists, page by page, pages cached under exactly that prefix",
          "RadixCache nodes; vLLM stops at the first missing hash", needs="PREFIX_CACHE")
-    rule("CACHE-5 duplicates", "ANSWER VIEW",
+    rule("CACHE-5 duplicates", "ANSWER",
          "publishing a cached key merges (own page freed, row repointed) or, with DUPLICATES, keeps; never both",
          "cache_unfinished_req frees the duplicate and repoints the row; vLLM keeps both blocks", needs="PREFIX_CACHE")
     rule("CACHE-6 publish-all", "ANSWER",
          "an action that publishes publishes all whole pages it may",
          "not owed: SGLang declines some insertions by policy", needs="PREFIX_CACHE", must=False)
-    rule("NS-1 no-sharing-across-namespaces", "ANSWER",
+    rule("NS-1 no-sharing-across-namespaces", "ANSWER CACHED",
          "KV is shared only inside one namespace",
-         "extra_key, LoRA id, cache salt: equal tokens, different KV", needs="PREFIX_CACHE", implied_by="CACHE-4")
-    rule("LOCK-1 locks-counted", "VIEW",
+         "extra_key, LoRA id, cache salt: equal tokens, different KV",
+         needs="PREFIX_CACHE NAMESPACES", implied_by="CACHE-4")
+    rule("LOCK-1 locks-counted", "CACHED",
          "a cached page's lock count is the number of holders that read it",
-         "inc_lock_ref and dec_lock_ref; vLLM's ref_cnt", needs="PREFIX_CACHE VIEW")
-    rule("LOCK-2 locked-stays", "ANSWER VIEW",
+         "inc_lock_ref and dec_lock_ref; vLLM's ref_cnt", needs="PREFIX_CACHE")
+    rule("LOCK-2 locked-stays", "ANSWER FREE_PAGES",
          "what a holder reads stays: no eviction and no flush takes it",
          "evict takes leaves with lock_ref 0; sglang#12107: a flush while something lives", needs="PREFIX_CACHE")
     rule("EVICT-1 leaves-first", "ANSWER",
@@ -146,18 +149,18 @@ def _rules() -> dict[str, Rule]:
     rule("EVICT-4 only-cached-goes", "ANSWER",
          "only cached pages are evicted",
          "a page that was free or private is nobody's to evict", needs="PREFIX_CACHE")
-    rule("ATOM-1 refused-leaves-no-trace", "ANSWER VIEW",
+    rule("ATOM-1 refused-leaves-no-trace", "FREE_ROWS FREE_PAGES RECORDS TABLE CACHED TOTALS",
          "a refused call changes nothing that a holder could read; what it evicted aside",
          "SGLang 0.5.23: out of memory in extend leaves a bound row; vLLM 0.11.0 leaves an empty one")
-    rule("GUARD-1 forbidden-call-refused", "PROBE VIEW",
+    rule("GUARD-1 forbidden-call-refused", "PROBE",
          "a call outside what the action requires is refused, and nothing changes",
          "double release, abort of an ended request: classes of real reports", needs="GUARDED")
     rule("LIVE-1 room-helps", "ANSWER",
          "after a refusal, making the room that was missing lets the same call succeed",
          "a request that is refused for ever starves")
-    rule("CONS-1 totals", "VIEW",
+    rule("CONS-1 totals", "TOTALS",
          "available + evictable + protected + private pages are all pages, each as the law counts it",
-         "SGLang's own sum: available + evictable + protected + session_held + uncached == total", needs="VIEW")
+         "SGLang's own sum: available + evictable + protected + session_held + uncached == total")
     # fmt: on
     return {row.id: row for row in table}
 

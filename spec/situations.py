@@ -147,6 +147,11 @@ def _(m: Moment) -> bool:
     return m.granted and len(m.members) > len(m.starters)
 
 
+@situation("a request fills its row", "PAGE-4 PAGE-5")
+def _(m: Moment) -> bool:
+    return m.granted and any(who.upto == m.ledger.world.context_len for who in m.members)
+
+
 @situation("two requests hold rows")
 def _(m: Moment) -> bool:
     return len(m.ledger.records) > 1

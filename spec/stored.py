@@ -44,6 +44,7 @@ DECLARATION = record_of(
     match_backoff=NUMBER,
     key_lag=NUMBER,
     exact_lengths=TRUTH,
+    declines=set_of(TEXT),
 )
 WORLD = record_of(
     World, full=True, rows=NUMBER, context_len=NUMBER, pages=NUMBER, page_size=NUMBER, declared=DECLARATION
@@ -73,6 +74,7 @@ ANSWER = variant_of(
         published=map_of(TEXT, NUMBER),
         evicted=PAGES,
         freed=optional(FREED),
+        listed=map_of(TEXT, NUMBERS),
     ),
     Refused=record_of(Refused, short=optional(one_of("rows", "pages")), evicted=PAGES, freed=optional(FREED)),
 )

@@ -55,8 +55,8 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """One run. rule: what breaks; None: a valid trace. at: the guilty step, from 1; one past the last: the call that
-    got no answer. backend: who answered. keyframes: step -> what the law held true after it, as stored."""
+    """One run. rule: what breaks, and at: the guilty step, from 1; None: a valid trace. backend: who answered.
+    keyframes: step -> what the law held true after it, as stored."""
 
     world: World
     steps: tuple[Step, ...]
@@ -67,8 +67,10 @@ class Trace:
     keyframes: Mapping[int, Keyframe] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.at is not None and (self.rule is None or not 1 <= self.at <= len(self.steps) + 1):
-            raise wrong("at", self.at, f"a step from 1 to {len(self.steps) + 1}, and a rule that breaks there")
+        if (self.at is None) != (self.rule is None):
+            raise WrongInput(f"a trace with rule {self.rule!r:.40} and at {self.at}, expected both or neither")
+        if self.at is not None and not 1 <= self.at <= len(self.steps):
+            raise wrong("at", self.at, f"a step from 1 to {len(self.steps)}")
 
 
 # ---- writing

@@ -31,6 +31,13 @@ CAPABILITIES = {
     "VIEW": "view() shows the backend's own books",
     "SCRAMBLE": "scramble() overwrites the stale lengths of records that hold nothing",
 }
+# What a submit may carry, and an engine may decline to know.
+OPTIONS = {
+    "NAMESPACES": "several namespaces",
+    "MATCH_LIMIT": "a match_limit",
+    "BARRED": "publish = False",
+}
+MOST = 2**31 - 1  # of rows, columns, pages, slots a page: what a table of int32 can address
 PUBLISHING = ("extend", "decode", "checkpoint", "finish", "abort")
 
 
@@ -48,6 +55,7 @@ class Declaration:
     match_backoff: pages dropped from the longest match (EAGLE: 1).
     key_lag: tokens beyond its page that a key needs (bigram keys: 1).
     exact_lengths: a view's lengths are exact to the token; False: allocated is shown rounded up to its page.
+    declines: the options of a submit that the backend does not know (OPTIONS).
     """
 
     name: str = "unnamed"
@@ -59,11 +67,13 @@ class Declaration:
     match_backoff: int = 0
     key_lag: int = 0
     exact_lengths: bool = True
+    declines: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not isinstance(self.version, str):
             raise WrongInput(f"a declaration with name {self.name!r}, version {self.version!r}: expected text")
-        for field, known in (("capabilities", CAPABILITIES), ("publishes_on", dict.fromkeys(PUBLISHING))):
+        known_words = {"capabilities": CAPABILITIES, "publishes_on": PUBLISHING, "declines": OPTIONS}
+        for field, known in known_words.items():
             given = getattr(self, field)
             if isinstance(given, str) or not all(isinstance(word, str) for word in given):
                 raise WrongInput(f"{self.name} declares {field}={given!r}: expected a set of words")
@@ -88,8 +98,8 @@ class Declaration:
         return f"{self.name} {self.version}".strip()
 
     def has(self, capability: str) -> bool:
-        """Whether the backend declares this capability."""
-        return capability in self.capabilities
+        """Whether the backend declares this capability, or knows this option."""
+        return capability in self.capabilities or (capability in OPTIONS and capability not in self.declines)
 
 
 @dataclass(frozen=True)
@@ -109,13 +119,13 @@ class World:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "declared" and (type(value) is not int or value < 1):
-                raise WrongInput(f"world with {field.name} = {value!r}: expected a whole number >= 1")
+            if field.name != "declared" and (type(value) is not int or not 1 <= value <= MOST):
+                raise WrongInput(f"world with {field.name} = {value!r:.40}: expected a whole number from 1 to 2^31 - 1")
         if self.page_size > 1 and not self.declared.has("PAGED"):
             raise WrongInput(
                 f"world with page_size = {self.page_size}: {self.declared.name} does not declare PAGED, expected 1"
             )
 
     def has(self, capability: str) -> bool:
-        """Whether the backend that lives here declares this capability."""
-        return capability in self.declared.capabilities
+        """Whether the backend that lives here declares this capability, or knows this option."""
+        return self.declared.has(capability)

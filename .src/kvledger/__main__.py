@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -41,6 +42,9 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; a wrong input costs one line and exit code 2, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):  # somebody else's text may hold what no encoding can say
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     parser = Parser(
         prog="kvledger",
         description="An executable law of who owns which KV row and page.",

@@ -24,8 +24,10 @@ class Decode(NamedTuple):
 
 def requires(ledger: Ledger, act: Decode) -> str | None:
     """What the caller owes."""
-    if not act.batch or len({req for req, _ in act.batch}) != len(act.batch):
-        return "a batch has members, and no request twice"
+    if not act.batch:
+        return "a batch has members"
+    if len({req for req, _ in act.batch}) != len(act.batch):
+        return "no request stands twice in a batch"
     if len(act.batch) > (ledger.world.declared.max_batch or len(act.batch)):
         return "the backend declares smaller batches"
     for req, token in act.batch:

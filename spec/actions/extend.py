@@ -24,18 +24,26 @@ class Extend(NamedTuple):
 
 def requires(ledger: Ledger, act: Extend) -> str | None:
     """What the caller owes."""
-    if not act.batch or len({req for req, _, _ in act.batch}) != len(act.batch):
-        return "a batch has members, and no request twice"
+    if not act.batch:
+        return "a batch has members"
+    if len({req for req, _, _ in act.batch}) != len(act.batch):
+        return "no request stands twice in a batch"
     if len(act.batch) > (ledger.world.declared.max_batch or len(act.batch)):
         return "the backend declares smaller batches"
     for req, upto, token in act.batch:
         if req not in ledger.requests:
             return "the request is not live"
         end = len(ledger.requests[req].tokens)
-        if not ledger.prefix(req) < upto <= min(end, ledger.world.context_len):
-            return "upto lies above the prefix, and within the tokens and the row"
-        if (token is not None) != (upto == end):
-            return "a token is sampled exactly at the end of the tokens"
+        if upto <= ledger.prefix(req):
+            return "upto lies above the prefix"
+        if upto > end:
+            return "upto lies within the tokens"
+        if upto > ledger.world.context_len:
+            return "upto lies within the row"
+        if token is None and upto == end:
+            return "a token is sampled at the end of the tokens"
+        if token is not None and upto != end:
+            return "no token is sampled before the end of the tokens"
         if upto != end and not ledger.world.has("CHUNKED"):
             return "the backend does not declare CHUNKED"
     return None

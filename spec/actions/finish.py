@@ -28,7 +28,9 @@ def requires(ledger: Ledger, act: Finish) -> str | None:
     """What the caller owes."""
     if not ledger.holds_row(act.req):
         return "the request holds no row"
-    if not 0 <= act.keep <= ledger.records[act.req].committed_len:
+    if act.keep < 0:
+        return "keep is not negative"
+    if act.keep > ledger.records[act.req].committed_len:
         return "keep lies within what is committed"
     return None
 

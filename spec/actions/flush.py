@@ -1,6 +1,6 @@
-"""flush: the prefix cache is emptied, unless a request holds anything.
+"""flush: the prefix cache is emptied, unless a request is in the way.
 
-SGLang: flush_cache. vLLM: reset_prefix_cache.
+SGLang: flush_cache, which also waits for the waiting queue to be empty. vLLM: reset_prefix_cache, which does not.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def requires(ledger: Ledger, act: Flush) -> str | None:
 
 
 def judge(ledger: Ledger, act: Flush, answer: Granted | Refused) -> None:
-    """What the backend owes: refused iff a request holds a row."""
+    """What the backend owes: refused if a request holds a row; if one only waits, as it likes."""
     if isinstance(answer, Refused):
-        need(bool(ledger.records), "EVICT-2", asked=None, least=len(ledger.evictable()), evicted=0)
+        need(bool(ledger.requests), "EVICT-2", asked=None, least=len(ledger.evictable()), evicted=0)
         judge_refused(ledger, [], answer, forbidden=True)
         return
     judge_evicted(ledger, answer.evicted)
@@ -45,7 +45,7 @@ def effect(edit: Edit, act: Flush, answer: Granted) -> None:
 
 def answers(ledger: Ledger, act: Flush, least: bool) -> Iterator[Granted | Refused]:
     """Every legal answer of a small world."""
-    if ledger.records:
+    if ledger.requests:
         yield from (Refused(None, gone) for gone in closed_sets(ledger, (), 0, least))
-    else:
+    if not ledger.records:
         yield Granted(evicted=frozenset(ledger.pages), freed=Freed())

@@ -30,8 +30,16 @@ def requires(ledger: Ledger, act: Submit) -> str | None:
     """What the caller owes."""
     if act.req in ledger.requests:
         return "a live request has this id"
-    if not act.tokens or None in act.tokens:
-        return "a request has at least one token, and None is not a token"
+    if not act.tokens:
+        return "a request has at least one token"
+    if None in act.tokens:
+        return "None is not a token"
+    if not ledger.world.has("NAMESPACES") and not ledger.alone(act.namespace):
+        return "the backend knows one namespace"
+    if act.match_limit is not None and not ledger.world.has("MATCH_LIMIT"):
+        return "the backend knows no match limit"
+    if not act.publish and not ledger.world.has("BARRED"):
+        return "the backend cannot bar a request from publishing"
     if act.match_limit is not None and act.match_limit < 0:
         return "a match limit is not negative"
     return None

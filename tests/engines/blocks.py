@@ -88,6 +88,8 @@ class Blocks:
     def submit(self, act: Submit) -> Reply | Refused:
         if act.req in self.requests or not act.tokens or None in act.tokens:
             return Refused()
+        if act.match_limit is not None and act.match_limit < 0:
+            return Refused()
         self.requests[act.req] = Request(list(act.tokens), act.namespace, act.match_limit, act.publish)
         return Reply()
 

@@ -15,7 +15,7 @@ from kvledger.spec.rules import RULES
 from kvledger.spec.trace import Trace, write
 from kvledger.spec.world import WrongInput
 from kvledger.tests.kit.calibration import calibrate
-from kvledger.tests.kit.generate import SIZES
+from kvledger.tests.kit.generate import POOLS
 from kvledger.tests.kit.load import NAMES, load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", choices=tuple(BUDGETS), default="ci", help=f"how many actions: {profiles}")
     parser.add_argument("--actions", type=int, help="that many actions instead")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same actions (default 0)")
-    parser.add_argument("--page-size", type=int, action="append", choices=[size for size, _, _ in SIZES],
+    parser.add_argument("--page-size", type=int, action="append", choices=sorted({pool[0] for pool in POOLS}),
                         help="only pools with this page size; may be given twice")  # fmt: skip
     parser.add_argument("--no-view", action="store_true", help="judge answers alone, as if there were no view()")
     parser.add_argument("--limit", type=float, default=10.0, metavar="S", help="seconds that one call may take")
@@ -94,7 +94,7 @@ def check(target: str, args: argparse.Namespace) -> Report:
     """Search one backend for a broken rule, and say what was found."""
     make, grade = load_backend(target), Grade(view=not args.no_view, limit_s=args.limit)
     budget = args.actions or BUDGETS[args.profile]
-    sizes = tuple(each for each in SIZES if not args.page_size or each[0] in args.page_size)
+    sizes = tuple(each for each in POOLS if not args.page_size or each[0] in args.page_size)
     began = time.process_time()
     with tqdm(total=budget, unit="action", desc=target, leave=False,
               disable=args.quiet or not sys.stderr.isatty()) as bar:  # fmt: skip

@@ -27,15 +27,18 @@ from kvledger.spec.actions import (
 from kvledger.spec.actions.taking import demand, obtainable
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.world import ReqId, Token, World
+from kvledger.tests.kit.probes import forbidden
 
 Draw: TypeAlias = tuple[int, int, int, int]  # each in [0, WIDTH)
+Pool: TypeAlias = tuple[int, int, int, int]  # page_size, rows, pages, context_len
 WIDTH = 48
 REQUESTS = ("A", "B", "C", "D", "E")
 NAMESPACES = (0, "0")  # look alike, are not the same
 LOOKALIKES: tuple[Token, ...] = ("0", 1, (0,))
-STEMS: tuple[tuple[Token, ...], ...] = ((0,) * 20, (0, 1) * 10)
-SIZES = ((1, 4, 8), (2, 4, 10), (4, 3, 5))  # page_size, rows, pages: small, so that refusals come up
-CONTEXT_LEN = 24
+STEMS: tuple[tuple[Token, ...], ...] = ((0,) * 32, (0, 1) * 16)
+# page_size, rows, pages, context_len: three small pools, so that refusals come up, and a roomy one, so that what
+# needs several pages does; rows narrower than the pool and no whole number of pages, so that requests reach the edge.
+POOLS = ((1, 4, 8, 7), (2, 4, 10, 11), (4, 3, 5, 10), (2, 4, 24, 23))
 STRIDE = 7  # coprime to the ring's length: the next neighbour would starve whatever is seldom enabled
 
 KINDS = ("submit", "extend", "decode", "checkpoint", "finish", "retract", "abort", "evict", "flush", "again", "probe")
@@ -83,9 +86,9 @@ def sampled(traffic: Traffic, req: ReqId, number: int) -> Token:
     return 0 if traffic.alike else (req, number)
 
 
-def worlds(world_sizes: tuple[tuple[int, int, int], ...] = SIZES) -> list[World]:
+def worlds(pools: tuple[Pool, ...] = POOLS) -> list[World]:
     """The pools that a check runs in."""
-    return [World(rows, CONTEXT_LEN, pages, size) for size, rows, pages in world_sizes]
+    return [World(rows, width, pages, size) for size, rows, pages, width in pools]
 
 
 # ---- candidates: None where the kind is not enabled
@@ -107,13 +110,15 @@ def _submit(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
     if not idle:
         return None
     size = ledger.world.page_size
-    lengths = (2 * size, size + 1, 2 * size + 1, 3 * size, size, 5, 7, 1)
-    length = min(lengths[i % 2 * (i // 2 % 3) if traffic.narrow else i % 8], 20)
-    tokens = STEMS[0 if traffic.narrow else i // 8 % 2][:length]
+    width = ledger.world.context_len
+    lengths = (2 * size, size + 1, 2 * size + 1, 3 * size, size, 5, 1, width, width + 1)
+    length = min(lengths[i % 2 * (i // 2 % 3) if traffic.narrow else i % 9], width + 1)
+    tokens = STEMS[0 if traffic.narrow else i // 9 % 2][:length]
     if j % 4 == 0 and not traffic.narrow:
         tokens = (*tokens[:-1], LOOKALIKES[j // 4 % 3])
-    limit = size * (k // 4 % 3) if k % 8 == 7 else None
-    return Submit(idle[0], tokens, NAMESPACES[j % 5 < 2], limit, k % 8 != 5)
+    limit = size * (k // 4 % 3) if k % 8 == 7 and ledger.world.has("MATCH_LIMIT") else None
+    namespace = NAMESPACES[j % 5 < 2 and ledger.world.has("NAMESPACES")]
+    return Submit(idle[0], tokens, namespace, limit, k % 8 != 5 or not ledger.world.has("BARRED"))
 
 
 def _extend(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
@@ -197,30 +202,15 @@ def _flush(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
     return Flush() if ledger.index or ledger.records else None
 
 
-def _probe(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
-    """A call that `requires` forbids: of an ended or never seen request, too early, too far, twice."""
+def _probe(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
+    """A call that the law forbids: one reason of many, and one of the calls that it forbids."""
     if not ledger.world.has("GUARDED"):
         return None
-    _, i, j, k = draw
-    req = REQUESTS[i % len(REQUESTS)]
-    forbidden: tuple[Action, ...] = (
-        Finish(req, 0, False),
-        Abort(req),
-        Retract(req),
-        Checkpoint(req, CONTEXT_LEN * 2),
-        Decode(((req, 0),)),
-        Extend(((req, CONTEXT_LEN * 2, 0),)),
-        Extend(((req, 1, None),)),
-        Extend(()),
-        Submit(req, (), 0),
-        Submit(req, (0, 1), 0),
-        Evict(0),
-        Evict(1),
-        Finish(req, CONTEXT_LEN * 2, True),
-    )
-    start = j * 4 + k % 4
-    turned = (forbidden[(start + at) % len(forbidden)] for at in range(len(forbidden)))
-    return next((act for act in turned if file_of(act).requires(ledger, act) is not None), None)
+    i, j, k = draw[1:]
+    idle = next((req for req in REQUESTS if req not in ledger.requests), "F")
+    reasons = forbidden(ledger, idle, NAMESPACES[0])
+    acts = reasons[sorted(reasons)[(i * WIDTH + j) % len(reasons)]]
+    return acts[k % len(acts)]
 
 
 CANDIDATES: dict[str, Callable[[Ledger, Traffic, Draw], Action | None]] = {

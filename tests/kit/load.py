@@ -87,5 +87,8 @@ def place_of(error: BaseException) -> str:
 
 def brief(error: BaseException) -> str:
     """Somebody else's exception in part of a line."""
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # its __str__ is somebody else's, too
+        text = ""
     return f"{type(error).__name__}: {text[:BRIEF]}" if text else type(error).__name__

@@ -10,14 +10,15 @@ from types import FrameType
 from typing import NamedTuple, TypeVar, cast
 
 from kvledger.spec.action import file_of, members_of
-from kvledger.spec.actions import Abort, Action, Evict, Extend, Flush, Submit
+from kvledger.spec.actions import Abort, Action, Evict, Extend, Finish, Flush, Retract, Submit
 from kvledger.spec.actions.taking import Member
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import KeepsContent, Make, Scrambles
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.page import pages_for
-from kvledger.spec.rules import Broken
+from kvledger.spec.reply import tidy, tidy_view
+from kvledger.spec.rules import VIEW_PARTS, Broken
 from kvledger.spec.trace import Step
 from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.load import brief, build, place_of
@@ -58,7 +59,11 @@ class Lockstep:
         name: str = "the backend", record: bool = True, count_armed: bool = True,
     ) -> None:  # fmt: skip
         self.grade = grade or Grade(view=view, content=content)
-        self.backend, self.world = build(make, world, name)
+        try:
+            with _time_limit(self.grade.limit_s):
+                self.backend, self.world = build(make, world, name)
+        except _Overtime:
+            raise WrongInput(f"{name}: make or declare did not return within {self.grade.limit_s} s") from None
         self.monitor = Monitor(self.world, count_armed=count_armed)
         self.steps: list[Step] = []
         self.evidence = {"ANSWER", "DRAIN"} | ({"PROBE"} if self.world.has("GUARDED") else set())
@@ -78,9 +83,10 @@ class Lockstep:
         with self._judging():
             members = members_of(self.ledger, act)
             reply = self._call(act, probe=False)
+            leaves = isinstance(act, Finish | Retract | Abort) and self.ledger.holds_row(act.req)
             answer = self.monitor.step(act, reply)
             if isinstance(answer, Granted):
-                self.evidence |= {"FREED"} if answer.freed is not None else set()
+                self.evidence |= {"FREED"} if leaves and answer.freed is not None else set()
                 if self.grade.content and self.world.has("CONTENT"):
                     self._write(members, cast(Reply, reply))
             self._look(act, answer)
@@ -131,6 +137,8 @@ class Lockstep:
                 yield
         except Broken as broken:
             raise self._finding(broken.rule, broken.facts) from None
+        except WrongInput as wrong:
+            raise WrongInput(f"{wrong} (step {self._number})") from None
         except _Overtime:
             raise self._finding(HANGS, {"limit_s": self.grade.limit_s}) from None
 
@@ -138,7 +146,7 @@ class Lockstep:
         self._number += 1
         if self._record:
             self.steps.append(Step(act, Refused(), probe))  # until it answers, if it does
-        reply = self._theirs(self.backend.do, act)
+        reply = tidy(self._theirs(self.backend.do, act), self.monitor.where(act))
         if self._first_strike is None and struck():
             self._first_strike = self._number
         if self._record:
@@ -158,7 +166,8 @@ class Lockstep:
             view = self._theirs(self.backend.view)
             if view is None:
                 raise WrongInput(f"{self.world.declared.name} declares VIEW, but view() returned None")
-            self.evidence.add("VIEW")
+            view = tidy_view(view, self.world.declared.name)
+            self.evidence |= {part for part in VIEW_PARTS if getattr(view, part.lower()) is not None}
             if self._record:
                 self.steps[-1] = self.steps[-1]._replace(view=view)
             self.monitor.compare(view, act, answer)
@@ -167,15 +176,16 @@ class Lockstep:
             for req in self.ledger.records:
                 self.monitor.read(req, self._theirs(cast(KeepsContent, self.backend).read, req))
         if self.grade.scramble and self.world.has("SCRAMBLE"):
+            self.evidence.add("SCRAMBLE")
             self._theirs(cast(Scrambles, self.backend).scramble)
 
     def _theirs(self, call: Callable[..., T], *args: object) -> T:
         """Somebody else's code: what it raises is a finding."""
         try:
             return call(*args)
-        except (_Overtime, WrongInput):
+        except (_Overtime, WrongInput, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # an engine may well raise asyncio's CancelledError, or leave
             facts = {"call": getattr(call, "__name__", "code"), "error": brief(error), "place": place_of(error)}
             raise self._finding(RAISES, facts) from error
 

@@ -20,9 +20,10 @@ from kvledger.spec.answer import Refused
 from kvledger.spec.backend import Make
 from kvledger.spec.trace import Step
 from kvledger.spec.world import World, WrongInput
-from kvledger.tests.kit.generate import PROFILES, SIZES, WIDTH, Draw, Traffic, next_action, worlds
+from kvledger.tests.kit.generate import POOLS, PROFILES, WIDTH, Draw, Pool, Traffic, next_action, worlds
 from kvledger.tests.kit.load import build
-from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
+from kvledger.tests.kit.lockstep import HANGS, Finding, Grade, Lockstep
+from kvledger.tests.kit.shrink import run_again
 
 BUDGETS = {"quick": 1_000, "ci": 10_000, "deep": 100_000}  # actions
 MOVES = 80  # moves of one example
@@ -56,7 +57,7 @@ def search(
     budget: int,
     seed_number: int,
     grade: Grade,
-    sizes: tuple[tuple[int, int, int], ...] = SIZES,
+    sizes: tuple[Pool, ...] = POOLS,
     progress: Callable[[int], None] = lambda actions: None,
 ) -> Outcome:
     """Run until a finding or until so many actions are done. The same seed gives the same actions."""
@@ -140,6 +141,12 @@ def _example(
         lockstep.drain()
     except Finding as finding:
         outcome.finding, outcome.steps = finding, lockstep.steps
+        if finding.rule != HANGS:  # a second run tells whether stale lengths are behind it
+            calls = [(step.act, step.probe) for step in lockstep.steps[: lockstep.draining_since]]
+            drain = lockstep.draining_since is not None
+            again, _ = run_again(make, world, calls, grade=grade, name=name, drain=drain)
+            if again is not None and again.rule == "REC-3":
+                outcome.finding = again
         outcome.draining_since = lockstep.draining_since
     outcome.actions += len(lockstep.steps)
     outcome.armed += lockstep.monitor.armed

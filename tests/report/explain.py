@@ -12,7 +12,7 @@ from kvledger.tests.kit.again import DRAIN, calls_of
 from kvledger.tests.kit.lockstep import HANGS, LOST, RAISES, Finding
 from kvledger.tests.report.terminal import Screen, show
 
-NOT_STORED = (RAISES, HANGS, "TAG-1")
+NOT_STORED = (RAISES, HANGS, "TAG-1", "REC-3")
 
 HELP = """examples:
   kvledger explain .kvledger/page-6-7a3f.itf.json               the failure screen of a stored run

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -14,7 +15,7 @@ from typing import cast
 
 from kvledger.spec.action import name_of
 from kvledger.spec.actions import Submit
-from kvledger.spec.answer import Refused, Reply
+from kvledger.spec.answer import Freed, Refused, Reply
 from kvledger.spec.explain import action_in_words, answer_in_words, because, page_in_words, row_in_words, sides
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
@@ -142,7 +143,7 @@ def _subjects(finding: Finding, before: Ledger, guilty: Step) -> list[tuple[str,
 def _named(finding: Finding, before: Ledger, guilty: Step) -> Iterator[tuple[str, int]]:
     facts = finding.facts
     kind, _, number = str(facts.get("subject", "")).partition(" ")
-    if kind in ("row", "page") and number.isdigit():
+    if kind in ("row", "page") and number.isdecimal():
         yield kind, int(number)
     for name in ("page", "own", "row_lists"):
         if isinstance(facts.get(name), int):
@@ -152,9 +153,8 @@ def _named(finding: Finding, before: Ledger, guilty: Step) -> Iterator[tuple[str
     cached = facts.get("cached")
     yield from (("page", page) for page in (cached if isinstance(cached, tuple) else ()))
     if "freed" in facts:
-        said, law = facts["freed"], facts["law"]
-        yield from (("page", page) for page in said.pages if said.pages.count(page) != law.pages.count(page))  # type: ignore[attr-defined]
-        yield from (("page", page) for page in law.pages if said.pages.count(page) != law.pages.count(page))  # type: ignore[attr-defined]
+        said, law = (Counter(cast(Freed, facts[name]).pages) for name in ("freed", "law"))
+        yield from (("page", page) for page in sorted((said - law) + (law - said)))
     req = facts.get("req", facts.get("subject", getattr(guilty.act, "req", None)))
     if req in before.records and before.world.has("ROWS"):
         yield "row", cast(int, before.records[str(req)].row)

@@ -28,7 +28,8 @@ EDGE = [
     Mutant("reference", REFERENCE, " or req.kv.kv_committed_len >= self.world.context_len for", " for", "GUARD-1"),
     Mutant("reference", "reference/rows.py", "self.req_to_token[row][start : start + len(slots)] = slots",
            "full = start + len(slots) == len(self.req_to_token[row]); "
-           "self.req_to_token[row][start : start + len(slots)] = [*slots[:-1], 0] if full and slots else slots", "TAB-2"),
+           "self.req_to_token[row][start : start + len(slots)] = [*slots[:-1], 0] if full and slots else slots",
+           "TAB-2"),
     Mutant("blocks", BLOCKS, "min(len(request.tokens), self.context_len)",
            "min(len(request.tokens), self.context_len - 1)", "PAGE-5"),
     Mutant("blocks", BLOCKS, "min(len(request.tokens), self.context_len)", "len(request.tokens)", "GUARD-1"),

@@ -145,7 +145,7 @@ return {answer} if isinstance(args[0], {act}) and isinstance(reply, Reply) else 
         ("Extend", "replace(reply, matched=[[99] for _ in reply.matched])", "CACHE-4", f"{OUTSIDE}read by A"),
         ("Extend", "replace(reply, evicted={99})", "EVICT-4", f"{OUTSIDE}evicted"),
         ("Finish", "replace(reply, published={args[0].req: -1})", "CACHE-3", "published up to -1"),
-        ("Finish", "replace(reply, freed=Freed((-1, 99), (0,)))", "PAGE-6", "freed -1 99"),
+        ("Finish", "replace(reply, freed=Freed((-1, 99), (0,)))", "PAGE-6", "The answer says it freed pages -1 99"),
         ("Finish", "Refused('pages')", "PAGE-5", "Pages were refused: 0 pages are needed"),
     ],
 )
@@ -184,7 +184,7 @@ def test_content_is_not_stored_and_the_file_says_so(bench: Bench) -> None:
     code, screen = bench.check(target)
     assert code == 1 and "BROKEN  TAG-1 own-content" in screen and "KV of something else." in screen
     code, told, _ = bench.call("explain", commands(screen)["again"][1])
-    assert code == 1 and "BROKEN  TAG-1 own-content" in told and "is not stored; the replay below shows it." in told
+    assert code == 1 and "BROKEN  TAG-1 own-content" in told and "What shows this is not stored" in told
     judge_form(told)
     code, again, _ = bench.call(*commands(screen)["again"])
     assert code == 1 and body_of(again) == body_of(screen)

@@ -103,7 +103,7 @@ def test_answers_are_stored_as_they_were_said(tmp_path: Path) -> None:
         (Reply(rows=[1], slots=[[element, 3], []]), Reply(rows=(1,), slots=((2, 3), ()))),
         (Reply(published={"r": 4}, freed=Freed((3, 3), (1,))), Reply(published={"r": 4}, freed=Freed((3, 3), (1,)))),
         (Reply(evicted=frozenset({2, 1})), Reply(evicted=frozenset({1, 2}))),
-        (Reply(evicted=[2, 1, 2]), Reply(evicted=(1, 2, 2))),  # type: ignore[arg-type]
+        (Reply(evicted=[2, 1, 2]), Reply(evicted=(1, 2, 2))),
         (Reply(freed=Freed()), Reply(freed=Freed())),
         (Refused("rows", frozenset({1})), Refused("rows", frozenset({1}))),
         (Refused(), Refused()),
@@ -273,13 +273,13 @@ MALFORMED: list[tuple[Callable[[Any], Any], str]] = [
     (at("#meta", "format", put="CSV"), "#meta.format = 'CSV', expected 'ITF'"),
     (at("#meta", "kvledger", put="2"), "#meta.kvledger = '2', expected '1'"),
     (at("#meta", "rule", put=7), "#meta.rule = 7, expected text"),
-    (at("#meta", "at", put=1), "at = 1, expected a step from 1 to 14, and a rule that breaks there"),
+    (at("#meta", "at", put=1), "a trace with rule None and at 1, expected both or neither"),
     (at("states", put={}), "states = {}, expected a list that begins with init"),
     (at("states", put=[]), "states = [], expected a list that begins with init"),
     (at("states", 0, TAKEN, put="extend"), "state 0: mbt::actionTaken = 'extend', expected 'init'"),
     (at("states", 0, "world", put=...), "state 0: no world, expected one"),
     (at(*WORLD, "rows", put=...), "state 0: world has no field rows, expected one"),
-    (at(*WORLD, "rows", put=0), "state 0: world: world with rows = 0: expected a whole number >= 1"),
+    (at(*WORLD, "rows", put=0), "state 0: world: world with rows = 0: expected a whole number from 1 to 2^31 - 1"),
     (at(*WORLD, "declared", "capabilities", put=["WINGS"]), "state 0: world.declared: reference declares capa"),
     (at(*WORLD, "declared", "headroom", put=1.0), "state 0: world.declared.headroom = 1.0, expected a whole number"),
     (at("states", 3, put=None), "state 3 = None, expected an object"),
@@ -374,10 +374,13 @@ def test_what_cannot_be_stored_is_named(tmp_path: Path, step: Step, complaint: s
 
 def test_a_guilty_step_lies_in_the_run() -> None:
     world, steps = World(1, 1, 1, 1), (Step(Flush(), Reply()),)
-    assert Trace(world, steps, "ROW-1", 2).at == 2  # the call after the last one got no answer
-    for rule, number in (("ROW-1", 3), ("ROW-1", 0), (None, 1)):
-        with pytest.raises(WrongInput, match=f"^at = {number}, expected a step from 1 to 2"):
-            Trace(world, steps, rule, number)
+    assert Trace(world, steps, "ROW-1", 1).at == 1
+    for number in (0, 2):
+        with pytest.raises(WrongInput, match=f"^at = {number}, expected a step from 1 to 1"):
+            Trace(world, steps, "ROW-1", number)
+    for rule, at in (("ROW-1", None), (None, 1)):
+        with pytest.raises(WrongInput, match="expected both or neither"):
+            Trace(world, steps, rule, at)
 
 
 # ---- from pages to slots

@@ -1,0 +1,41 @@
+"""Each mutant, in a copy of the tree of its own: the ci profile must end with the rule that was written down."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvledger.tests.unit.mutants import MUTANTS, Mutant
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is installed, to be spoilt."""
+    folder = tmp_path_factory.mktemp("tree")
+    left_out = shutil.ignore_patterns("__pycache__", "unit")
+    for room in ("spec", "reference", "tests", ".src"):
+        shutil.copytree(ROOT / room, folder / room, symlinks=True, ignore=left_out)
+    return folder
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{Path(mutant.file).stem}: {mutant.new[:40]}")
+def test_it_is_found(copy: Path, tmp_path: Path, mutant: Mutant) -> None:
+    """In another process, for the modules have the same names."""
+    path = copy / mutant.file
+    sound = path.read_text()
+    assert sound.count(mutant.old) == 1, "the mutant does not fit its file any more"
+    path.write_text(sound.replace(mutant.old, mutant.new))
+    try:
+        command = [sys.executable, "-B", "-m", "kvledger", "check", mutant.backend, "--quiet"]
+        env = {"PYTHONPATH": str(copy / ".src")}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    finally:
+        path.write_text(sound)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"BROKEN  {mutant.rule} " in done.stdout, done.stdout
