@@ -62,8 +62,8 @@ class Reply:
     row lists them from now on.
     published: request -> k, the length under keys from now on, for each request that published.
     evicted: pages that left the cache. freed: what was given back, with repetitions (None: cannot tell).
-    listed: request -> the slots of [protected, k) as its row lists them from now on. Needed only where a duplicate
-    merges in another action than a checkpoint and its page is not the one that anybody would expect (DUPLICATES).
+    listed: request -> the slots of [protected, k) as its row lists them from now on, where DUPLICATES leaves a choice
+    (a checkpoint says it in slots). Without it: its own page, or, if that was freed, the lowest under the key.
     """
 
     rows: Sequence[Row] = ()

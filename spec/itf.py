@@ -43,7 +43,10 @@ def wrong(where: str, value: object, expected: str) -> WrongInput:
 
 def short(value: object) -> str:
     """A value on one line, cut where it is long."""
-    line = " ".join(CUT.repr(value).split())
+    try:
+        line = " ".join(CUT.repr(value).split())
+    except Exception:  # a repr of somebody else's, or a number too long to be written
+        line = f"a {type(value).__name__}"
     return line if len(line) <= LINE else line[: LINE - 3] + "..."
 
 

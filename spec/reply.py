@@ -120,7 +120,7 @@ def _freed(freed: object, where: str) -> Freed | None:
 def _totals(totals: object, where: str) -> Totals:
     try:
         return Totals(*_whole(_kind(totals, Totals)))
-    except TypeError:
+    except (TypeError, ValueError):
         raise WrongInput(f"{where} with totals = {short(totals)}: expected Totals, four numbers of pages") from None
 
 

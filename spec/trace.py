@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kvledger.spec.action import apply, file_of, members_of, name_of
 from kvledger.spec.actions import Action, Checkpoint
-from kvledger.spec.actions.giving import growing
+from kvledger.spec.actions.giving import growing, holding
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import View
 from kvledger.spec.itf import NOTHING, NUMBER, TEXT, TRUTH, Json, as_object, short, wrong
@@ -34,7 +34,7 @@ from kvledger.spec.monitor import Monitor
 from kvledger.spec.page import slot_of
 from kvledger.spec.rules import Broken
 from kvledger.spec.stored import ACTIONS, ANSWER, VIEW, WORLD
-from kvledger.spec.world import PageId, Slot, World, WrongInput
+from kvledger.spec.world import PageId, ReqId, Slot, World, WrongInput
 
 VERSION = "1"
 VARS = ("mbt::actionTaken", "mbt::nondetPicks", "answer")
@@ -269,10 +269,7 @@ def of_path(world: World, path: Iterable[tuple[Action, Granted | Refused]], back
 
 
 def said(ledger: Ledger, act: Action, answer: Granted | Refused) -> Reply | Refused:
-    """What a backend says that gives this legal answer: slots for pages. ledger: before the action.
-
-    Words do not reach further than this: a merge is always with the lowest of several pages under its key.
-    """
+    """What a backend says that gives this legal answer: slots for pages. ledger: before the action."""
     if isinstance(answer, Refused):
         return answer
     size = ledger.world.page_size
@@ -281,19 +278,23 @@ def said(ledger: Ledger, act: Action, answer: Granted | Refused) -> Reply | Refu
         return tuple(slot_of(table[position // size], position, size) for position in range(start, upto))
 
     members = members_of(ledger, act)
-    publishers = growing(ledger, members, answer)
-    slots = [in_slots(who.table, member.prefix, who.upto) for member, who in zip(members, publishers, strict=True)]
+    who = {publisher.req: publisher for publisher in growing(ledger, members, answer)}
+    slots = [in_slots(who[member.req].table, member.prefix, member.upto) for member in members]
     if isinstance(act, Checkpoint):
         slots = [in_slots(pages, 0, len(pages) * size) for _, pages in answer.published]
-    protected = {who.req: who.protected for who in publishers}
+    published, listed = dict[ReqId, int](), dict[ReqId, tuple[Slot, ...]]()
+    for req, pages in answer.published:
+        _, protected, _, table = who.get(req) or holding(ledger, req, 0)
+        published[req] = protected + len(pages) * size
+        merged = pages != table[protected // size :][: len(pages)]
+        if merged and ledger.world.has("DUPLICATES") and not isinstance(act, Checkpoint):
+            listed[req] = in_slots(pages, 0, len(pages) * size)
     return Reply(
         rows=answer.rows if ledger.world.has("ROWS") else (),
         matched=tuple(in_slots(pages, 0, len(pages) * size) for pages in answer.matched),
         slots=tuple(slots),
-        published={
-            req: protected.get(req, ledger.record(req).protected_len) + len(pages) * size
-            for req, pages in answer.published
-        },
+        published=published,
         evicted=answer.evicted,
         freed=answer.freed,
+        listed=listed,
     )

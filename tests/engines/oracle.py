@@ -144,10 +144,11 @@ def give(
         stays = []
         for ordinal in range(first, most - policy.at_will(most - first)):
             key, own = ledger.key(request, ordinal), table[ordinal]
-            there = ledger.index[key].pages - granted.evicted if key in ledger.index else frozenset()
+            there = joined.setdefault(key, set())
+            there |= ledger.index[key].pages - granted.evicted if key in ledger.index else set()
             merges = there and not (declared.has("DUPLICATES") and policy.at_will(1) == 0)
-            stays.append(min(there) if merges else own)
-            joined.setdefault(key, set()).add(stays[-1])
+            stays.append(policy.choose(there, 1)[0] if merges else own)
+            there.add(stays[-1])
         if stays:
             published.append((req, tuple(stays)))
     return replace(granted, published=tuple(published), freed=frees(ledger, publishers, published, leaving))

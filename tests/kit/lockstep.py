@@ -116,6 +116,7 @@ class Lockstep:
             self.do(evict_all)
         elif file_of(flush).requires(self.ledger, flush) is None and self.ledger.index:
             self.do(flush)
+        namespaces = self.world.has("NAMESPACES")
         room = self.world.pages - self.world.declared.headroom
         widest = pages_for(self.world.context_len, self.world.page_size)
         requests = min(self.world.rows, room) if self.world.has("ROWS") else -(-room // widest)
@@ -124,7 +125,8 @@ class Lockstep:
             room -= pages
             upto = min(pages * self.world.page_size, self.world.context_len)
             req = f"drain{number}"
-            self.do(Submit(req, tuple(range(upto)), req))  # a namespace of its own: nothing to match
+            tokens = (req, *range(1, upto))  # a first token and, where there are several, a namespace of its own
+            self.do(Submit(req, tokens, req if namespaces else 0))
             self.do(Extend(((req, upto, 0),)))
         for req in list(self.ledger.requests):
             self.do(Abort(req))
