@@ -174,3 +174,46 @@ def test_each_disagreement_breaks_its_rule(kind: str) -> None:
 def test_what_is_not_shown_is_not_compared() -> None:
     monitor, _ = honest("the totals differ")
     assert list(differences(monitor.ledger, View())) == []
+
+
+@pytest.mark.parametrize(
+    ("corrupt", "kinds"),
+    [
+        # a table of a request that holds nothing
+        (lambda view: replace(view, table={**view.table, "d": [2, 3]}), ["holds KV without cause"]),
+        # each part of the totals
+        (lambda view: replace(view, totals=view.totals._replace(evictable=9)), ["the totals differ"]),
+        (lambda view: replace(view, totals=view.totals._replace(protected=9)), ["the totals differ"]),
+        (lambda view: replace(view, totals=view.totals._replace(private=9)), ["the totals differ"]),
+        # each length
+        (lambda view: record(view, protected_len=-2), ["has lengths out of order", "has other lengths"]),
+        (lambda view: record(view, committed_len=2), ["has other lengths"]),
+        (lambda view: record(view, allocated_len=4), ["has other lengths"]),
+        (lambda view: record(view, allocated_len=9), ["has lengths out of order", "has other lengths"]),
+        # every row and page that is lost, once
+        (lambda view: replace(view, free_rows=[]), ["a free row is not on the free list"] * 2),
+        (lambda view: replace(view, free_pages=view.free_pages[2:]), ["a free page is not on the free list"] * 2),
+        # a list that is too short, and one that says nothing of a request
+        (lambda view: replace(view, table={"a": view.table["a"][:-1]}), ["a column lists another page"]),
+        (lambda view: replace(view, table={}), ["a column lists another page"]),
+        # what lies behind the allocated length is nobody's
+        (lambda view: replace(view, table={"a": [*view.table["a"], 0, 1]}), []),
+    ],
+)
+def test_how_many_disagreements_there_are(corrupt: Callable[[View], View], kinds: list[str]) -> None:
+    monitor, view = performed(reference.make, RUN)
+    assert [found.kind for found in differences(monitor.ledger, corrupt(view))] == kinds
+
+
+def test_lengths_by_the_page_are_held_to_the_page() -> None:
+    """Declared exact_lengths False: allocated 3 is shown as 4, and 3 or 6 would be wrong; committed stays exact."""
+    backend = reference.make(WORLD)
+    loose = Monitor(replace(WORLD, declared=replace(backend.declare(), exact_lengths=False)))
+    for act in RUN:
+        loose.step(act, backend.do(act))
+    view = backend.view()
+    assert view is not None
+    right = record(view, allocated_len=4)
+    assert list(differences(loose.ledger, right)) == []
+    for wrong in (view, record(view, allocated_len=6), record(right, committed_len=4)):
+        assert [found.kind for found in differences(loose.ledger, wrong)] == ["has other lengths"]

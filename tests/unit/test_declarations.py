@@ -8,7 +8,7 @@ import pytest
 
 from kvledger.spec.backend import Declaration, View, World
 from kvledger.spec.page import pages_for
-from kvledger.spec.world import CAPABILITIES, PUBLISHING
+from kvledger.spec.world import CAPABILITIES, OPTIONS, PUBLISHING
 from kvledger.tests.engines.oracle import Oracle, Policy
 from kvledger.tests.kit.lockstep import Grade
 from kvledger.tests.kit.search import search
@@ -30,7 +30,11 @@ DECLARED = [
     Declaration("two pages back", "", ONE, SGLANG | {"abort"}, match_backoff=2, max_batch=2),
     Declaration("lengths by the page", "", ONE, SGLANG, exact_lengths=False),
     Declaration("merges while it extends", "", ONE, SGLANG | {"extend", "decode"}, max_batch=1),
-]
+    Declaration("merges while it extends, in batches", "", ONE, SGLANG | {"extend", "decode"}),
+    Declaration("knows no option of a submit", "", ONE, SGLANG, declines=frozenset(OPTIONS)),
+    Declaration("one namespace, and no way to empty the cache of a page", "", ONE - {"EVICT"}, SGLANG,
+                declines=frozenset({"NAMESPACES"})),
+]  # fmt: skip
 
 
 class Rounded(Oracle):

@@ -1,0 +1,203 @@
+"""One backend and one monitor in step: the drain probe, what counts as evidence, and that answers are kept as said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kvledger.reference.backend import Backend as Reference
+from kvledger.spec.actions import Abort, Action, Evict, Extend, Finish, Flush, Retract, Submit
+from kvledger.spec.answer import Refused, Reply
+from kvledger.spec.backend import Declaration, RecordView, View
+from kvledger.spec.rules import RULES, VIEW_PARTS
+from kvledger.spec.trace import Trace, judge
+from kvledger.spec.world import CAPABILITIES, World
+from kvledger.tests.engines.oracle import Oracle, Policy
+from kvledger.tests.kit.lockstep import Finding, Lockstep
+from kvledger.tests.kit.verdict import verdicts
+from kvledger.tests.unit.written import Bench, odd
+
+WORLD = World(rows=3, context_len=7, pages=8, page_size=2)
+ALL = frozenset(CAPABILITIES) - {"SCRAMBLE", "DUPLICATES"}
+BEFORE: tuple[Action, ...] = (
+    Submit("a", (1, 2, 3), 0), Extend((("a", 3, 9),)), Finish("a", 3, True),
+    Submit("b", (1, 2, 3), 0), Extend((("b", 3, 9),)),
+)  # fmt: skip
+
+
+def driven(backend: type[Reference], acts: tuple[Action, ...] = BEFORE, world: World = WORLD) -> Lockstep:
+    lockstep = Lockstep(backend, world, name="odd")
+    for act in acts:
+        lockstep.do(act)
+    return lockstep
+
+
+# ---- the drain probe
+
+
+@pytest.mark.parametrize(
+    ("declared", "empties", "lengths"),
+    [
+        # 8 pages, 3 rows of 7 tokens: 4 + 3 + 1 pages
+        (Declaration("all", "", ALL), Evict, [7, 6, 2]),
+        (Declaration("one namespace", "", ALL, declines=frozenset({"NAMESPACES"})), Evict, [7, 6, 2]),
+        (Declaration("two kept back", "", ALL, headroom=2), Evict, [7, 2, 2]),
+        (Declaration("nothing but headroom", "", ALL, headroom=8), Evict, []),
+        (Declaration("without evict", "", ALL - {"EVICT"}), Flush, [7, 6, 2]),
+        (Declaration("without a cache", "", frozenset({"ROWS", "PAGED", "CHUNKED"})), None, [7, 6, 2]),
+        (Declaration("without rows", "", ALL - {"ROWS"}), Evict, [7, 7]),
+    ],
+    ids=lambda value: value.name if isinstance(value, Declaration) else "",
+)
+def test_a_drain_takes_everything_once(declared: Declaration, empties: type | None, lengths: list[int]) -> None:
+    """Who lives ends, the cache is emptied, every row and every page but the headroom is taken, then given back."""
+    lockstep = Lockstep(lambda world: Oracle(world, Policy("lifo", declared)), WORLD, name=declared.name)
+    for act in BEFORE:
+        lockstep.do(act)
+    lockstep.drain()
+    acts = [step.act for step in lockstep.steps[len(BEFORE) :]]
+    assert acts[0] == Abort("b")
+    assert {type(act) for act in acts if isinstance(act, Evict | Flush)} == ({empties} if empties else set())
+    taken = [act.batch[0][1] for act in acts if isinstance(act, Extend)]
+    assert taken == lengths
+    pages = [slots for step in lockstep.steps[len(BEFORE) :] if isinstance(step.answer, Reply)
+             for each in step.answer.slots for slots in {slot // 2 for slot in each}]  # fmt: skip
+    assert len(pages) == len(set(pages)) == WORLD.pages - declared.headroom
+    assert not lockstep.ledger.requests and not lockstep.ledger.pages
+
+
+class LosesAPage(Reference):
+    """Every retract loses one, and its books do not show it."""
+
+    def do(self, act: Action) -> Reply | Refused:
+        """The reference's, then a page less."""
+        reply = super().do(act)
+        if isinstance(act, Retract) and isinstance(reply, Reply):
+            self.allocator.alloc(self.world.page_size)
+        return reply
+
+    def view(self) -> View:
+        """Nothing but totals that nobody asked for."""
+        return View()
+
+
+def test_what_is_refused_in_the_drain_probe_was_lost() -> None:
+    lockstep = driven(LosesAPage, (*BEFORE, Retract("b")))
+    with pytest.raises(Finding) as found:
+        lockstep.drain()
+    assert found.value.rule == "PAGE-2" and lockstep.draining_since == len(BEFORE) + 1
+
+
+# ---- evidence
+
+
+def seen(lockstep: Lockstep) -> dict[str, str]:
+    """The word for each rule, had each been armed often enough."""
+    armed = dict.fromkeys(RULES, 100)
+    return {each.rule.id: each.word for each in verdicts(lockstep.world, armed, seen=lockstep.evidence)}
+
+
+class ShowsNothing(Reference):
+    """Declares a view and leaves every part of it out; cannot tell what it freed."""
+
+    parts: tuple[str, ...] = ()
+
+    def do(self, act: Action) -> Reply | Refused:
+        """The reference's, without freed."""
+        reply = super().do(act)
+        return replace(reply, freed=None) if isinstance(reply, Reply) else reply
+
+    def view(self) -> View:
+        """Some parts."""
+        return View(**{part: getattr(super(ShowsNothing, self).view(), part) for part in self.parts})
+
+
+def test_a_rule_holds_only_on_evidence() -> None:
+    """A view without parts shows nothing, freed=None shows nothing of PAGE-6; every other word stays."""
+    everything, nothing = seen(driven(Reference)), seen(driven(ShowsNothing))
+    assert set(everything.values()) == {"HOLDS"}
+    changed = {rule for rule, word in nothing.items() if word == "UNSEEN"}
+    assert changed == {rule.id for rule in RULES.values() if set(rule.shown_by) <= {"FREED", *VIEW_PARTS}}
+    assert {"PAGE-6", "LOCK-1", "ROW-3", "TAB-2", "CONS-1", "ATOM-1"} == changed
+
+
+@pytest.mark.parametrize("part", VIEW_PARTS)
+def test_each_part_of_a_view_is_evidence_for_its_own_rules(part: str) -> None:
+    class Shows(ShowsNothing):
+        parts = (part.lower(),)
+
+    changed = {rule for rule, word in seen(driven(Shows)).items() if word == "UNSEEN"}
+    assert changed == {
+        rule.id for rule in RULES.values() if set(rule.shown_by) <= {"FREED", *VIEW_PARTS} - {part}
+    }
+
+
+def test_freed_is_evidence_when_somebody_leaves() -> None:
+    """That a submit frees nothing says nothing."""
+
+    class Tells(ShowsNothing):
+        def do(self, act: Action) -> Reply | Refused:
+            return Reference.do(self, act)
+
+    assert seen(driven(Tells, BEFORE[:2]))["PAGE-6"] == "UNSEEN"
+    assert seen(driven(Tells, BEFORE[:3]))["PAGE-6"] == "HOLDS"
+
+
+# ---- answers and books are kept as they were
+
+
+class Live(Reference):
+    """Answers and shows lists that it goes on using."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.slots: list[int] = []
+        self.free: list[int] = []
+        self.records: dict[str, RecordView] = {}
+
+    def do(self, act: Action) -> Reply | Refused:
+        """The reference's, in one list that is filled anew."""
+        reply = super().do(act)
+        if isinstance(reply, Reply) and len(reply.slots) == 1:
+            self.slots[:] = reply.slots[0]
+            return replace(reply, slots=[self.slots])
+        return reply
+
+    def view(self) -> View:
+        """The reference's, in one list and one mapping that are filled anew."""
+        view = super().view()
+        self.free[:] = view.free_pages or ()
+        self.records.clear()
+        self.records.update(view.records or {})
+        return replace(view, free_pages=self.free, records=self.records)
+
+
+def test_what_changes_later_changes_no_run() -> None:
+    """The stored run of a backend that reuses its lists is judged as it was when it happened: nothing breaks."""
+    lockstep = driven(Live)
+    lockstep.drain()
+    assert judge(Trace(lockstep.world, tuple(lockstep.steps))) is None
+    views = [step.view for step in lockstep.steps if step.view is not None]
+    assert len({view.free_pages for view in views}) > 1  # tuples: the steps differ from one another
+
+
+# ---- stale lengths
+
+READS_STALE = """
+act = args[0]
+if isinstance(act, Extend):
+    for req in [self.reqs[rid] for rid, _, _ in act.batch if rid in self.reqs]:
+        if not req.kv.holds_kv and not 0 <= req.kv.kv_committed_len <= self.world.context_len:
+            {answer}
+return theirs()"""
+
+
+@pytest.mark.parametrize("answer", ["return Refused('pages')", "raise ValueError('no such length')"])
+def test_what_only_scrambling_shows_is_rec_3(bench: Bench, answer: str) -> None:
+    """The lengths of a released record happen to be harmless, until they are overwritten."""
+    target = bench.backend(odd("do", READS_STALE.format(answer=answer).strip()))
+    code, screen = bench.check(target)
+    assert code == 1 and "BROKEN  REC-3 ask-the-record" in screen
+    code, told, _ = bench.call("explain", *[str(path) for path in (bench.folder / ".kvledger").iterdir()])
+    assert code == 1 and "BROKEN  REC-3 ask-the-record" in told

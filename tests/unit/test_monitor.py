@@ -1,0 +1,309 @@
+"""The judge, by itself: one wrong answer for each of its guards, said by nobody, and the rule that it must name.
+
+Pages of two slots, six of them, two rows. `a` has started with (1, 2, 3, 4) in pages 1 and 2; where a case says so it
+has published both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
+
+import pytest
+
+from kvledger.spec import monitor as module
+from kvledger.spec.action import apply
+from kvledger.spec.actions import Abort, Action, Checkpoint, Evict, Extend, Finish, Flush, Retract, Submit
+from kvledger.spec.answer import Freed, Granted, Refused, Reply
+from kvledger.spec.ledger import Edit, Ledger
+from kvledger.spec.monitor import WHOLE_EVERY, Monitor
+from kvledger.spec.page import SpecError
+from kvledger.spec.rules import Broken
+from kvledger.spec.world import Declaration, World, WrongInput
+
+Call: TypeAlias = tuple[Action, Reply | Refused]
+SGLANG = World(rows=2, context_len=8, pages=6, page_size=2)
+GROWS = Declaration("merges while it grows", publishes_on=frozenset({"extend", "decode"}))
+VLLM = replace(SGLANG, declared=GROWS)
+KEEPS = replace(SGLANG, declared=replace(GROWS, capabilities=GROWS.capabilities | {"DUPLICATES"}))
+A, B = Submit("a", (1, 2, 3, 4), "n"), Submit("b", (1, 2, 3, 4, 5, 6), "n")
+ROW: tuple[int, ...] = (2, 3, 4, 5)  # the slots of pages 1 and 2
+
+
+def extend(*reqs: str, token: int | None = 9) -> Extend:
+    """To the end of each prompt."""
+    return Extend(tuple((req, {"a": 4, "b": 6, "c": 2}[req], token) for req in reqs))
+
+
+STARTED: list[Call] = [(A, Reply()), (extend("a"), Reply(rows=[1], matched=[[]], slots=[ROW]))]
+PUBLISHED: list[Call] = [*STARTED, (Checkpoint("a", 4), Reply(slots=[ROW], published={"a": 4}))]
+BESIDE: list[Call] = [*PUBLISHED, (B, Reply())]
+CACHED: list[Call] = [*STARTED, (Finish("a", 4, True), Reply(published={"a": 4}))]
+
+
+def judged(world: World, calls: Sequence[Call]) -> Monitor:
+    """A run, all of it accepted."""
+    monitor = Monitor(world)
+    for act, reply in calls:
+        monitor.step(act, reply)
+    return monitor
+
+# `a` has all of the pool's two pages, and `c` was refused for want of one
+SMALL, C, NEXT = replace(SGLANG, pages=2), Submit("c", (7, 8), "n"), extend("c")
+FULL: list[Call] = [*STARTED, (C, Reply()), (NEXT, Refused("pages"))]
+ROOM: list[Call] = [*FULL, (Abort("a"), Reply())]
+
+
+class Wrong(NamedTuple):
+    """The last of these answers is wrong: it breaks the rule, with these facts among others."""
+
+    rule: str
+    before: list[Call]
+    act: Action
+    reply: Reply | Refused
+    facts: dict[str, object]
+    world: World = SGLANG
+
+
+def grant(**parts: Any) -> Reply:
+    """The right answer where b starts beside a, who has published; then with these parts."""
+    right = Reply(rows=[2], matched=[ROW], slots=[[6, 7]])
+    return replace(right, **parts)
+
+
+WRONG: dict[str, Wrong] = {
+    "no row for a start": Wrong("REC-1", BESIDE, extend("b"), grant(rows=[]), {"starting": 1, "rows": 0}),
+    "a row too many": Wrong("REC-1", BESIDE, extend("b"), grant(rows=[2, 1]), {"starting": 1, "rows": 2}),
+    "no match named for a start": Wrong("REC-1", BESIDE, extend("b"), grant(matched=[]), {"matched": 0}),
+    "a page evicted twice": Wrong("EVICT-4", CACHED, Evict(1), Reply(evicted=[2, 2]), {"page": 2, "twice": True}),
+    "a match that ends inside a page": Wrong("CACHE-4", BESIDE, extend("b"), grant(matched=[ROW[:3]]), {"ordinal": 1}),
+    "a match out of order": Wrong("TAB-1", BESIDE, extend("b"), grant(matched=[(3, 2, 4, 5)]), {"position": 0}),
+    "a slot too few": Wrong("PAGE-4", BESIDE, extend("b"), grant(slots=[[6]]), {"positions": 2, "slots": 1}),
+    "a slot too few, for it matched too much": Wrong(
+        "CACHE-2", BESIDE, extend("b"), grant(matched=[(*ROW, 6, 7)], slots=[[]]), {"matched": 6, "most": 5}),
+    "a page in the wrong order": Wrong("TAB-1", BESIDE, extend("b"), grant(slots=[[7, 6]]), {"position": 4, "law": 6}),
+    "a page left half empty": Wrong(
+        "TAB-1", [(A, Reply()), (Extend((("a", 3, None),)), Reply(rows=[1], matched=[[]], slots=[[2, 3, 4]]))],
+        extend("a"), Reply(slots=[[6]]), {"position": 3, "law": 5, "slot": 6}),
+    "less published than there was": Wrong(
+        "CACHE-3", PUBLISHED, Checkpoint("a", 4), Reply(slots=[[]], published={"a": 2}), {"upto": 2}),
+    "half a page published": Wrong(
+        "CACHE-3", STARTED, Checkpoint("a", 4), Reply(slots=[ROW[:3]], published={"a": 3}), {"upto": 3}),
+    "fewer slots than are published": Wrong(
+        "REC-2", STARTED, Checkpoint("a", 4), Reply(slots=[ROW[:2]], published={"a": 4}), {"slots": 2, "upto": 4}),
+    "slots, and nothing published": Wrong("REC-2", STARTED, Checkpoint("a", 4), Reply(slots=[ROW]), {"upto": 0}),
+    "a checkpoint publishes another's": Wrong(
+        "CACHE-3", BESIDE, Checkpoint("a", 4), Reply(slots=[[]], published={"b": 2}), {"req": "b", "barred": True}),
+    "an unknown request publishes": Wrong(
+        "CACHE-3", BESIDE, extend("b"), grant(published={"x": 2}), {"req": "x"}),
+    "half a page published at the end": Wrong(
+        "CACHE-3", STARTED, Finish("a", 4, True), Reply(published={"a": 3}), {"upto": 3, "committed": 4}),
+    "published below what was": Wrong(
+        "CACHE-3", PUBLISHED, Finish("a", 4, True), Reply(published={"a": 2}), {"upto": 2}),
+    "published beyond the table": Wrong(
+        "CACHE-3", STARTED, Finish("a", 4, True), Reply(published={"a": 6}), {"upto": 6}),
+    "published beyond keep": Wrong("CACHE-3", STARTED, Finish("a", 2, True), Reply(published={"a": 4}), {"upto": 4}),
+    "fewer slots listed than are published": Wrong(
+        "REC-2", [(A, Reply())], extend("a"),
+        Reply(rows=[1], matched=[[]], slots=[ROW], published={"a": 4}, listed={"a": ROW[:2]}), {"slots": 2}, KEEPS),
+    "a listed page out of order": Wrong(
+        "TAB-1", [(A, Reply())], extend("a"),
+        Reply(rows=[1], matched=[[]], slots=[ROW], published={"a": 4}, listed={"a": (2, 3, 5, 4)}), {"position": 2},
+        KEEPS),
+    "a page listed that is under no key": Wrong(
+        "CACHE-5", [(A, Reply())], extend("a"),
+        Reply(rows=[1], matched=[[]], slots=[ROW], published={"a": 2}, listed={"a": (8, 9)}), {"row_lists": 4}, KEEPS),
+    "the same is short again, with room": Wrong("LIVE-1", ROOM, NEXT, Refused("pages"), {}, SMALL),
+    "something else is short, with room": Wrong("ROW-4", ROOM, NEXT, Refused("rows"), {}, SMALL),
+    "another call is short": Wrong("PAGE-5", ROOM, Extend((("c", 1, None),)), Refused("pages"), {}, SMALL),
+    "the id has come again, and is another request": Wrong(
+        "PAGE-5", [*FULL, (Abort("c"), Reply()), (C, Reply()), (Abort("a"), Reply())], NEXT, Refused("pages"),
+        {}, SMALL),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
+def test_a_wrong_answer_names_its_rule(case: Wrong) -> None:
+    """And has written nothing: the ledger is what it was, and the right answer would still do."""
+    monitor = judged(case.world, case.before)
+    before = snapshot(monitor.ledger)
+    with pytest.raises(Broken) as broken:
+        monitor.step(case.act, case.reply)
+    facts = broken.value.facts
+    assert (broken.value.rule, {name: facts.get(name) for name in case.facts}) == (case.rule, case.facts)
+    assert snapshot(monitor.ledger) == before
+
+
+def snapshot(ledger: Ledger) -> object:
+    """All that is written in place, copied."""
+    parts = (ledger.requests, ledger.records, ledger.tables, ledger.locks, ledger.pages, ledger.index, ledger.tags)
+    return [dict(part) for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("act", "reply", "says"),
+    [
+        (extend("b"), grant(matched=[ROW, ROW]), "2 matched prefixes, one for each request that starts: expected 1"),
+        (extend("b"), grant(slots=[[6, 7], [8, 9]]), "2 lists of slots, one for each member: expected 1"),
+        (Checkpoint("a", 4), Reply(slots=[[], []]), "2 lists of slots, the row's from protected to k: expected 1"),
+    ],
+)
+def test_a_wrong_count_is_the_adapters(act: Action, reply: Reply, says: str) -> None:
+    monitor = judged(SGLANG, BESIDE)
+    before = snapshot(monitor.ledger)
+    with pytest.raises(WrongInput) as error:
+        monitor.step(act, reply)
+    assert str(error.value).endswith(says) and snapshot(monitor.ledger) == before
+
+
+# ---- right answers that a hasty judge would blame
+
+
+MERGED = Reply(rows=[1, 2], matched=[[], []], slots=[ROW, (6, 7, 8, 9)], published={"a": 4, "b": 4})
+TWIN = Submit("b", (1, 2, 3, 4), "n")
+BOTH = Extend((("a", 4, 9), ("b", 4, 9)))
+
+
+@pytest.mark.parametrize("freed", [None, Freed((3, 4))])
+def test_a_key_published_twice_in_one_batch_merges_with_the_first(freed: Freed | None) -> None:
+    monitor = judged(VLLM, [(A, Reply()), (TWIN, Reply()), (BOTH, replace(MERGED, freed=freed))])
+    assert monitor.ledger.tables == {"a": (1, 2), "b": (1, 2)}
+
+
+def test_where_duplicates_are_kept_both_stay() -> None:
+    monitor = judged(KEEPS, [(A, Reply()), (TWIN, Reply()), (BOTH, MERGED)])
+    assert monitor.ledger.tables == {"a": (1, 2), "b": (3, 4)}
+
+
+@pytest.mark.parametrize(
+    ("said", "table"),
+    [
+        ({}, (5, 6)),  # kept
+        ({"freed": Freed((5, 6))}, (1, 2)),  # merged, with the lowest
+        ({"freed": Freed((5, 6)), "listed": {"c": (6, 7, 8, 9)}}, (3, 4)),  # merged, with what is listed
+        ({"listed": {"c": (2, 3, 8, 9)}}, (1, 4)),
+        ({"freed": Freed((5,)), "listed": {"c": (6, 7, 12, 13)}}, (3, 6)),  # one merged, one kept
+    ],
+)
+def test_a_merge_is_with_the_page_that_is_listed(said: dict[str, Any], table: tuple[int, ...]) -> None:
+    """Two copies are cached, of (1, 2, 3, 4) each, and a third request has computed a third."""
+    waiting: list[Call] = [(A, Reply()), (TWIN, Reply()), (Submit("c", (1, 2, 3, 4), "n"), Reply())]
+    reply = Reply(
+        rows=[1, 2, 3], matched=[[], [], []], slots=[ROW, (6, 7, 8, 9), (10, 11, 12, 13)],
+        published={"a": 4, "b": 4, "c": 4}, **said)  # fmt: skip
+    monitor = judged(replace(KEEPS, rows=3), [*waiting, (Extend((*BOTH.batch, ("c", 4, 9))), reply)])
+    assert monitor.ledger.tables["c"] == table
+
+
+def test_what_goes_in_the_same_call_is_merged_with_no_more() -> None:
+    """Page 1 is cached under (1, 2); b, whose limit forbids to match it, evicts it, computes the same, publishes."""
+    limited = Submit("b", (1, 2, 5), "n", match_limit=0)
+    monitor = judged(replace(VLLM, pages=3), [
+        (Submit("a", (1, 2), "n"), Reply()),
+        (Extend((("a", 2, 9),)), Reply(rows=[1], matched=[[]], slots=[[2, 3]], published={"a": 2})),
+        (Abort("a"), Reply()), (limited, Reply()),
+        (Extend((("b", 3, 9),)), Reply(rows=[1], matched=[[]], slots=[[4, 5, 6]], published={"b": 2}, evicted=[1])),
+    ])  # fmt: skip
+    assert monitor.ledger.tables == {"b": (2, 3)} and monitor.ledger.is_free(1)
+
+
+def test_a_backend_without_rows_needs_to_name_none() -> None:
+    """The row numbers are the monitor's own, from 1."""
+    plain = replace(SGLANG, declared=Declaration("no rows", capabilities=frozenset({"PAGED", "CHUNKED"})))
+    starts: list[Call] = [(A, Reply()), (TWIN, Reply()), (BOTH, replace(MERGED, rows=[], published={}))]
+    monitor = judged(plain, [*starts, (Abort("a"), Reply()), (A, Reply()),
+                             (extend("a"), Reply(matched=[[]], slots=[ROW]))])  # fmt: skip
+    assert {req: record.row for req, record in monitor.ledger.records.items()} == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("reply", [Refused(), Reply(evicted=[1, 2])])
+def test_a_flush_may_wait_for_the_waiting(reply: Reply | Refused) -> None:
+    """SGLang wants the waiting queue empty, vLLM only free blocks."""
+    judged(SGLANG, [*CACHED, (B, Reply()), (Flush(), reply)])
+
+
+def test_a_flush_is_refused_with_cause() -> None:
+    with pytest.raises(Broken):
+        judged(SGLANG, [*CACHED, (Flush(), Refused())])
+
+
+# ---- probes and content
+
+
+@pytest.mark.parametrize("reply", [Reply(), Refused(evicted=frozenset({1}))])
+def test_a_forbidden_call_is_refused_and_nothing_goes_for_it(reply: Reply | Refused) -> None:
+    monitor = judged(SGLANG, CACHED)
+    with pytest.raises(Broken) as broken:
+        monitor.probe(Retract("a"), reply)
+    assert (broken.value.rule, broken.value.facts) == ("GUARD-1", {"by": "retract"})
+    judged(SGLANG, CACHED).probe(Retract("a"), Refused())
+
+
+@pytest.mark.parametrize(
+    ("change", "facts"),
+    [
+        (lambda tags: tags[:3], {"position": 3, "read": 3, "law": 4}),
+        (lambda tags: (*tags, 1), {"position": 4, "read": 5, "law": 4}),
+        (lambda tags: (*tags[:2], 0, tags[3]), {"position": 2, "page": 2}),
+    ],
+)
+def test_other_content_is_seen_where_it_begins(change: object, facts: dict[str, object]) -> None:
+    monitor = judged(SGLANG, STARTED)
+    right = monitor.ledger.requests["a"].trail[:4]  # the fifth token is pending
+    monitor.read("a", right)
+    with pytest.raises(Broken) as broken:
+        monitor.read("a", change(right))  # type: ignore[operator]
+    assert broken.value.rule == "TAG-1" and facts.items() <= broken.value.facts.items()
+
+
+# ---- what is counted
+
+
+def test_a_released_request_that_starts_again_arms_what_stale_state_would_break() -> None:
+    again: list[Call] = [
+        (Retract("a"), Reply()), (Extend((("a", 5, 9),)), Reply(rows=[1], matched=[[]], slots=[(*ROW, 6)])),
+    ]  # fmt: skip
+    assert judged(SGLANG, STARTED).armed["REC-3"] == 0
+    assert judged(SGLANG, [*STARTED, *again]).armed["REC-3"] == 1
+    ended: list[Call] = [*STARTED, (Retract("a"), Reply()), (Abort("a"), Reply()), *STARTED]
+    assert judged(SGLANG, ended).armed["REC-3"] == 0  # the id came again, and is another request
+
+
+def test_a_call_that_succeeds_at_last_arms_live_1_once() -> None:
+    granted = Reply(rows=[1], matched=[[]], slots=[[2, 3]])
+    assert judged(SMALL, [*ROOM, (NEXT, granted)]).armed["LIVE-1"] == 1
+    another: list[Call] = [*ROOM, (Abort("c"), Reply()), (C, Reply()), (NEXT, granted)]
+    assert judged(SMALL, another).armed["LIVE-1"] == 0
+
+
+# ---- it looks at its own work
+
+
+def test_what_the_law_writes_wrongly_is_not_the_backends_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that vanishes while it is written is seen at that step, where it was touched."""
+
+    def spoilt(ledger: Ledger, act: Action, answer: Granted | Refused, *, in_place: bool = False) -> Edit:
+        edit = apply(ledger, act, answer, in_place=in_place)
+        edit.pages.popitem()
+        return edit
+
+    monitor = judged(SGLANG, STARTED[:1])
+    monkeypatch.setattr(module, "apply", spoilt)
+    with pytest.raises(SpecError, match="page 2"):
+        monitor.step(*STARTED[1])
+
+
+def test_all_of_it_is_looked_at_every_64_steps_and_at_the_end() -> None:
+    """A page far from where anything happens belongs to nobody: found at step 64, or when the run ends."""
+    monitor = judged(SGLANG, STARTED)
+    monitor.ledger.pages[6] = monitor.ledger.pages[1]  # type: ignore[index]
+    with pytest.raises(SpecError, match="page 6"):
+        monitor.finish()
+    calls: list[Call] = [(Submit("b", (1,), "n"), Reply()), (Abort("b"), Reply())]
+    for act, reply in calls * ((WHOLE_EVERY - len(STARTED)) // 2 - 1):
+        monitor.step(act, reply)
+    monitor.step(*calls[0])
+    with pytest.raises(SpecError, match="page 6"):
+        monitor.step(*calls[1])
+    assert monitor.steps == WHOLE_EVERY
