@@ -21,7 +21,7 @@ def action_in_words(act: Action) -> str:
             extras = f", namespace {namespace!r}" if namespace else ""
             extras += f", match <= {limit}" if limit is not None else ""
             extras += "" if publish else ", private"
-            return f"submit {req} {len(tokens)} {'token' if len(tokens) == 1 else 'tokens'}{extras}"
+            return f"submit {req} {_tokens(len(tokens))}{extras}"
         case Extend(batch):
             return "extend " + (", ".join(f"{req} to {upto}" for req, upto, _ in batch) or "nobody")
         case Decode(batch):
@@ -58,6 +58,10 @@ def answer_in_words(reply: Reply | Refused) -> str:
     if isinstance(reply.freed, Freed) and reply.freed.pages:
         words.append("freed " + listing(reply.freed.pages))
     return ", ".join(words) or "ok"
+
+
+def _tokens(number: int) -> str:
+    return f"{number} {'token' if number == 1 else 'tokens'}"
 
 
 def listing(numbers: Any) -> str:
@@ -146,6 +150,8 @@ def _row_refused(facts: Facts, _: Ledger) -> str:
 
 def _page_refused(facts: Facts, _: Ledger) -> str:
     asked, room, short = facts["demand"], facts["obtainable"], facts["short"]
+    if not facts["members"]:
+        return "It was refused, but it asks for no row and no page: it may not be."
     counts = f"{asked} {'page is' if asked == 1 else 'pages are'} needed, {room} can be had"
     if short == "rows":
         return f"Rows were refused, but this backend declares no ROWS ({counts})."
@@ -185,11 +191,11 @@ def _freed(facts: Facts, _: Ledger) -> str:
 
 
 def _match_cap(facts: Facts, _: Ledger) -> str:
-    return f"{facts['req']} matched {facts['matched']} tokens; at most {facts['most']} may come from the cache."
+    return f"{facts['req']} matched {_tokens(facts['matched'])}; at most {facts['most']} may come from the cache."
 
 
 def _longest(facts: Facts, _: Ledger) -> str:
-    return f"{facts['req']} matched {facts['matched']} tokens; {facts['longest']} are to be had."
+    return f"{facts['req']} matched {_tokens(facts['matched'])}; {facts['longest']} could be had."
 
 
 def _matched(facts: Facts, ledger: Ledger) -> str:

@@ -49,14 +49,13 @@ class Names:
 
     def trail(self, before: Tag, tokens: Iterable[Token]) -> tuple[Tag, ...]:
         """The tag after each of these tokens, in turn."""
-        tags, trail = self._tags, []
+        known, trail = self._tags.get, []
         for token in tokens:
-            found = tags.get((before, token))
+            found = known(step := (before, token))
             if found is None:
-                found = tags[before, token] = len(self._before)
+                found = self._tags[step] = len(self._before)
                 self._before.append(before)
-            before = found
-            trail.append(before)
+            trail.append(before := found)
         return tuple(trail)
 
     def known(self, before: Tag, tokens: Iterable[Token]) -> Tag | None:
@@ -209,6 +208,7 @@ class Edit:
         self.index = _writable(ledger.index, in_place)
         self.tags = _writable(ledger.tags, in_place)
         self.touched = Touched(set(), set(), set())
+        self._leaf_first = self.world.has("LEAF_FIRST")
         self._in_place = in_place
 
     def commit(self) -> Ledger:
@@ -298,7 +298,7 @@ class Edit:
                 del self.index[key]
                 self._count_child(entry.parent, -1)
             else:
-                self.index[key] = entry._replace(pages=entry.pages - {page})
+                self.index[key] = Entry(entry.pages - {page}, *entry[1:])
 
     def _hand_out(self, req: ReqId, pages: tuple[PageId, ...], prefix: int, upto: int) -> None:
         table, size, row = self.tables[req], self.world.page_size, cast(int, self.records[req].row)
@@ -326,13 +326,13 @@ class Edit:
             self.index[key] = Entry(frozenset((page,)), parent, request.root, 0)
             self._count_child(parent, +1)
         else:
-            self.index[key] = entry._replace(pages=entry.pages | {page})
+            self.index[key] = Entry(entry.pages | {page}, *entry[1:])
         self.touched.keys.add(key)
 
     def _count_child(self, parent: Tag, more: int) -> None:
-        if self.world.has("LEAF_FIRST") and parent in self.index:
+        if self._leaf_first and parent in self.index:
             entry = self.index[parent]
-            self.index[parent] = entry._replace(children=entry.children + more)
+            self.index[parent] = Entry(*entry[:3], entry.children + more)
             self.touched.keys.add(parent)
 
     def _free(self, page: PageId) -> None:

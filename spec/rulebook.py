@@ -34,9 +34,9 @@ def run(args: argparse.Namespace) -> int:
     """Print all rules, or the ones named."""
     if not args.rule:
         for rule in RULES.values():
-            lead = f"{rule.title:36}"
+            lead = f"{rule.title:36}" if rule.must else f"{rule.title + ' (SHOULD)':36}"
             print(textwrap.fill(rule.sentence, 100, initial_indent=lead, subsequent_indent=" " * 36))
-        print("\nkvledger rules NAME says more about one.")
+        print("\nA MUST, unless it says SHOULD: that is counted, and nobody is blamed. kvledger rules NAME says more.")
         return 0
     for rule in map(find, args.rule):
         print(f"{rule.title}   ({'MUST' if rule.must else 'SHOULD'}, owed by the {rule.owed_by.lower()})")

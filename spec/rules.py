@@ -83,7 +83,7 @@ def _rules() -> dict[str, Rule]:
          "sglang#37167: kv_committed_len is not cleared by release", needs="SCRAMBLE", implied_by="REC-1")
     rule("TAB-1 geometry", "ANSWER TABLE",
          "position i lies at offset i mod page_size, and inside a page one slot after position i - 1",
-         "alloc_extend's last_loc rule: the rest of a page is filled before a new one")
+         "alloc_extend's last_loc rule: the rest of a page is filled before a new one", needs="PAGED")
     rule("TAB-2 row-lists-its-pages", "TABLE",
          "columns [0, allocated) list the pages the record owns or borrows, in order",
          "write_cache_indices; attention reads the KV through this row")

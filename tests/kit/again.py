@@ -16,12 +16,14 @@ from kvledger.tests.report.terminal import Screen, show
 DRAIN = "drain"  # the note of a trace whose finding came up in the drain probe
 
 
-def replay_trace(path: str, backend: str) -> int:
-    """Drive `backend` with a stored run's actions. Prints the screen and returns 1 if a rule breaks, else 0."""
+def replay_trace(path: str, backend: str | None, limit_s: float) -> int:
+    """Drive `backend` (None: the one that made the run) with a stored run's actions. Prints the screen and returns 1
+    if a rule breaks, else 0."""
     trace = read(Path(path))
+    backend = backend or trace.backend or "reference"
     calls, drained = calls_of(trace)
     make = load_backend(backend)
-    found, lockstep = run_again(make, trace.world, calls, grade=Grade(), name=backend, drain=drained)
+    found, lockstep = run_again(make, trace.world, calls, grade=Grade(limit_s=limit_s), name=backend, drain=drained)
     if found is None:
         print(f"{len(lockstep.steps)} actions of {path} on {backend}: every rule holds")
         return 0
@@ -33,6 +35,7 @@ def replay_trace(path: str, backend: str) -> int:
         target=backend,
         trace=path,
         drained=lockstep.draining_since is not None,
+        limit_s=limit_s,
     )
     print(show(screen))
     return 1

@@ -6,26 +6,27 @@ import argparse
 import hashlib
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tqdm import tqdm
 
-from kvledger.spec.rules import RULES
+from kvledger.spec.rules import RULES, VIEW_PARTS, Rule
 from kvledger.spec.trace import Trace, write
-from kvledger.spec.world import WrongInput
+from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.calibration import calibrate
-from kvledger.tests.kit.generate import POOLS
+from kvledger.tests.kit.generate import POOLS, Pool
 from kvledger.tests.kit.load import NAMES, load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
 from kvledger.tests.kit.shrink import Shrunk, run_again, shrink
-from kvledger.tests.kit.verdict import ENOUGH, HOLDS, NOT_DECLARED, UNREACHED, Verdict, counted, verdicts
+from kvledger.tests.kit.verdict import ENOUGH, HOLDS, NOT_DECLARED, UNREACHED, UNSEEN, Verdict, counted, verdicts
 from kvledger.tests.report import json_file
 from kvledger.tests.report.terminal import Screen, show
 
 SHIPPED = ("reference", "blocks")
 FOLDER = ".kvledger"
+LIMIT = Grade().limit_s
 
 HELP = f"""examples:
   kvledger check                               the backends that ship: {", ".join(SHIPPED)}
@@ -34,7 +35,8 @@ HELP = f"""examples:
   kvledger check reference --json report.json
 
 backends by name: {", ".join(NAMES)}
-exit 0: conforms. 1: does not. 2: could not tell (a rule was armed too seldom), or wrong use.
+exit 0: conforms. 1: does not. 2: wrong use, or could not tell: a rule was armed too seldom, less than {ENOUGH} times
+(with --profile quick or --actions: not once).
 """
 
 
@@ -60,9 +62,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--page-size", type=int, action="append", choices=sorted({pool[0] for pool in POOLS}),
                         help="only pools with this page size; may be given twice")  # fmt: skip
     parser.add_argument("--no-view", action="store_true", help="judge answers alone, as if there were no view()")
-    parser.add_argument("--limit", type=float, default=10.0, metavar="S", help="seconds that one call may take")
+    add_limit(parser)
     parser.add_argument("--json", metavar="FILE", help="write the verdict there as well; - for standard output")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def add_limit(parser: argparse.ArgumentParser) -> None:
+    """--limit, which a replay has as well."""
+    says = f"seconds that one call may take (default {LIMIT:g})"
+    parser.add_argument("--limit", type=float, default=LIMIT, metavar="S", help=says)
+
+
+def ask_limit(args: argparse.Namespace) -> float:
+    """The seconds of --limit. Raises WrongInput."""
+    if not 0 < args.limit < 1e6:
+        raise WrongInput(f"--limit {args.limit}: expected seconds, more than 0")
+    return float(args.limit)
 
 
 def make_arguments(profile: str, seed: int) -> argparse.Namespace:
@@ -76,8 +91,7 @@ def run(args: argparse.Namespace) -> int:
     """Check each backend named; the worst verdict is the exit code."""
     if args.actions is not None and args.actions < 1:
         raise WrongInput(f"--actions {args.actions}: expected at least 1")
-    if not 0 < args.limit < 1e6:
-        raise WrongInput(f"--limit {args.limit}: expected seconds, more than 0")
+    ask_limit(args)
     json_file.ask(args.json)
     reports = []
     for target in args.backend or SHIPPED:
@@ -107,12 +121,21 @@ def check(target: str, args: argparse.Namespace) -> Report:
     seconds = time.process_time() - began
     broken = outcome.finding.rule if outcome.finding else None
     enough = 1 if args.profile == "quick" or args.actions or broken else ENOUGH
-    found = verdicts(outcome.world, outcome.armed, seen=outcome.evidence, broken=broken, enough=enough)
+    world = _spoken_of(outcome.world, sizes)
+    found = verdicts(world, outcome.armed, seen=outcome.evidence, broken=broken, enough=enough)
     if outcome.finding is not None:
         return _broken(target, outcome, found, args, grade)
     unreached = [verdict for verdict in found if verdict.word == UNREACHED]
-    code = 2 if unreached and enough == ENOUGH else 0
+    code = 2 if unreached else 0
     return Report(target, outcome, found, code, _conforms(outcome, found, seconds, enough, code))
+
+
+def _spoken_of(world: World, sizes: tuple[Pool, ...]) -> World:
+    """The world of the verdict: where no page has two slots, nothing can be said of what lies inside one."""
+    if any(page_size > 1 for page_size, *_ in sizes):
+        return world
+    capabilities = world.declared.capabilities - {"PAGED"}
+    return replace(world, declared=replace(world.declared, capabilities=capabilities))
 
 
 def _conforms(outcome: Outcome, found: list[Verdict], seconds: float, enough: int, code: int) -> str:
@@ -132,10 +155,17 @@ def _conforms(outcome: Outcome, found: list[Verdict], seconds: float, enough: in
         lines.append(f"  SHOULD  {RULES[rule].title}: not kept {times} times, which no one is blamed for")
     for verdict in found:
         if verdict.word not in (HOLDS, NOT_DECLARED):
-            wanted = f", {enough} wanted" if verdict.word == UNREACHED else ""
-            lines.append(f"  {verdict.word}  {verdict.rule.title}: armed {verdict.armed} times{wanted}")
+            why = f"armed {verdict.armed} times, {enough} wanted"
+            why = _wanting(verdict.rule) if verdict.word == UNSEEN else why
+            lines.append(f"  {verdict.word}  {verdict.rule.title}: {why}")
     lines.append(f"  exit {code}")
     return "\n".join(lines)
+
+
+def _wanting(rule: Rule) -> str:
+    """What a backend would have to show, so that something can be said of a rule."""
+    parts = [part.lower() for part in rule.shown_by if part in VIEW_PARTS]
+    return f"would be shown by view().{' or '.join(parts)}" if parts else "would be shown by an answer's freed"
 
 
 def _broken(target: str, outcome: Outcome, found: list[Verdict], args: argparse.Namespace, grade: Grade) -> Report:
@@ -156,6 +186,7 @@ def _broken(target: str, outcome: Outcome, found: list[Verdict], args: argparse.
         verdicts=found,
         drained=outcome.drained,
         blind=without_view(small, outcome, target, grade),
+        limit_s=args.limit,
     )
     return Report(target, outcome, found, 1, show(screen), path)
 
@@ -167,13 +198,14 @@ def _command_line(target: str, args: argparse.Namespace) -> str:
     words += [f"--actions {args.actions}"] * bool(args.actions)
     words += [f"--seed {args.seed}"] * bool(args.seed)
     words += [f"--page-size {size}" for size in args.page_size or ()]
+    words += [f"--limit {args.limit:g}"] * (args.limit != LIMIT)
     return " ".join(words + ["--no-view"] * args.no_view)
 
 
 def save(small: Shrunk, outcome: Outcome, target: str) -> str | None:
     """Store the shrunk run beside the user, under a name that says what it shows. None: it cannot be written here."""
     steps, finding = tuple(small.steps), small.finding
-    digest = hashlib.sha256(repr([step.act for step in steps]).encode()).hexdigest()[:4]
+    digest = hashlib.sha256(repr([target, *(step.act for step in steps)]).encode()).hexdigest()[:4]
     path = f"{FOLDER}/{finding.rule.lower()}-{digest}.itf.json"
     note = "drain" if outcome.drained else ""
     try:
@@ -197,11 +229,12 @@ def without_view(small: Shrunk, outcome: Outcome, target: str, grade: Grade) -> 
     except WrongInput:
         return None
     if found is None:
-        return "Without a view this does not show in this run."
+        return "Without a view these calls do not show it."
     later = found.step - small.finding.step
     if later < 0:  # the backend does not repeat itself
         return None
-    return f"Without a view this shows {later} {'step' if later == 1 else 'steps'} later, as {found.rule}."
+    steps = "step" if later == 1 else "steps"
+    return f"Without a view these calls show it {later} {steps} later, as {found.rule}."
 
 
 def as_json(report: Report) -> dict[str, object]:

@@ -40,7 +40,8 @@ def load_backend(target: str) -> Make:
     module = _theirs(importing, importlib.import_module, module_name)
     make = getattr(module, function, None)
     if not callable(make):
-        raise WrongInput(f"backend {target!r}: expected a function {function} in {module_name}, found {short(make)}")
+        found = short(make) if hasattr(module, function) else "none"
+        raise WrongInput(f"backend {target!r}: expected a function {function} in {module_name}, found {found}")
     return make  # type: ignore[no-any-return]
 
 

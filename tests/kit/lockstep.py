@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import NamedTuple, TypeVar, cast
 
@@ -60,7 +59,7 @@ class Lockstep:
     ) -> None:  # fmt: skip
         self.grade = grade or Grade(view=view, content=content)
         try:
-            with _time_limit(self.grade.limit_s):
+            with _TimeLimit(self.grade.limit_s):
                 self.backend, self.world = build(make, world, name)
         except _Overtime:
             raise WrongInput(f"{name}: make or declare did not return within {self.grade.limit_s} s") from None
@@ -80,23 +79,11 @@ class Lockstep:
 
     def do(self, act: Action) -> Granted | Refused:
         """Perform an action that the law allows now. Raises Finding."""
-        with self._judging():
-            members = members_of(self.ledger, act)
-            reply = self._call(act, probe=False)
-            leaves = isinstance(act, Finish | Retract | Abort) and self.ledger.holds_row(act.req)
-            answer = self.monitor.step(act, reply)
-            if isinstance(answer, Granted):
-                self.evidence |= {"FREED"} if leaves and answer.freed is not None else set()
-                if self.grade.content and self.world.has("CONTENT"):
-                    self._write(members, cast(Reply, reply))
-            self._look(act, answer)
-            return answer
+        return self._judged(self._perform, act)
 
     def probe(self, act: Action) -> None:
         """Perform an action that the law forbids now; a guarded backend refuses it. Raises Finding."""
-        with self._judging():
-            self.monitor.probe(act, self._call(act, probe=True))
-            self._look(act, None)
+        self._judged(self._try_forbidden, act)
 
     def drain(self) -> None:
         """End everything, empty the cache, then take every row and every page once. Raises Finding."""
@@ -131,18 +118,33 @@ class Lockstep:
         for req in list(self.ledger.requests):
             self.do(Abort(req))
 
-    @contextmanager
-    def _judging(self) -> Iterator[None]:
+    def _judged(self, step: Callable[[Action], T], act: Action) -> T:
         """Whatever breaks in one step is a finding of that step."""
         try:
-            with _time_limit(self.grade.limit_s):
-                yield
+            with _TimeLimit(self.grade.limit_s):
+                return step(act)
         except Broken as broken:
             raise self._finding(broken.rule, broken.facts) from None
         except WrongInput as wrong:
             raise WrongInput(f"{wrong} (step {self._number})") from None
         except _Overtime:
             raise self._finding(HANGS, {"limit_s": self.grade.limit_s}) from None
+
+    def _perform(self, act: Action) -> Granted | Refused:
+        members = members_of(self.ledger, act)
+        reply = self._call(act, probe=False)
+        leaves = isinstance(act, Finish | Retract | Abort) and self.ledger.holds_row(act.req)
+        answer = self.monitor.step(act, reply)
+        if isinstance(answer, Granted):
+            self.evidence |= {"FREED"} if leaves and answer.freed is not None else set()
+            if self.grade.content and self.world.has("CONTENT"):
+                self._write(members, cast(Reply, reply))
+        self._look(act, answer)
+        return answer
+
+    def _try_forbidden(self, act: Action) -> None:
+        self.monitor.probe(act, self._call(act, probe=True))
+        self._look(act, None)
 
     def _call(self, act: Action, *, probe: bool) -> Reply | Refused:
         self._number += 1
@@ -197,20 +199,30 @@ class Lockstep:
         return Finding(rule, self._number, facts, self._first_strike)
 
 
-@contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise _Overtime in the block after so many seconds, where signals reach (the main thread)."""
-    if seconds <= 0 or threading.current_thread() is not threading.main_thread():
-        yield
-        return
+class _TimeLimit:
+    """Raise _Overtime in the block after so many seconds, where signals reach (the main thread).
 
-    def expired(_number: int, _frame: FrameType | None) -> None:
-        raise _Overtime
+    A class, and no generator: a late alarm must not go off between the end of the block and its being turned off.
+    """
 
-    before = signal.signal(signal.SIGALRM, expired)
-    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)  # again, should one be lost where exceptions are ignored
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.watched = seconds > 0 and threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> None:
+        if self.watched:
+            self.before = signal.signal(signal.SIGALRM, self._expired)
+            signal.setitimer(signal.ITIMER_REAL, self.seconds, self.seconds)  # again, should one be lost somewhere
+
+    def __exit__(self, *_: object) -> None:
+        if self.watched:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self.before)
+
+    @staticmethod
+    def _expired(_number: int, frame: FrameType | None) -> None:
+        if frame is None or frame.f_code not in _NOT_THEIRS:
+            raise _Overtime
+
+
+_NOT_THEIRS = {method.__code__ for method in (_TimeLimit.__enter__, _TimeLimit.__exit__, _TimeLimit._expired)}

@@ -100,7 +100,7 @@ def shrink(
 ) -> Shrunk:  # fmt: skip
     """The shortest program found that breaks the same rule. draining_since: the steps before the drain probe, if the
     finding came up in it."""
-    runs, drain = 0, draining_since is not None
+    runs, drain, asked = 0, draining_since is not None, grade
     most = HANGING_TRIALS if finding.rule == HANGS else None  # each of them may cost the whole time limit
     if finding.rule == HANGS:
         grade = grade._replace(limit_s=max(grade.limit_s / 10, min(grade.limit_s, 0.3)))
@@ -131,6 +131,12 @@ def shrink(
             if found is not None:
                 best, changed = found, True
                 break
+    if grade != asked:  # a call that is slow, and no more, may have been taken for one that hangs
+        confirmed = breaks_again(make, world, _performed(best[1], best[0]), finding.rule, grade=asked, name=name,
+                                 drain=drain)  # fmt: skip
+        if confirmed is None:
+            return Shrunk(finding, steps, best[1], runs)
+        best = confirmed
     return Shrunk(best[0], best[1].steps, best[1], runs)
 
 

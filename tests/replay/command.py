@@ -19,9 +19,9 @@ from kvledger.spec.page import pages_for
 from kvledger.spec.world import World
 from kvledger.tests.kit.again import replay_trace
 from kvledger.tests.kit.calibration import calibrate
-from kvledger.tests.kit.check import save
+from kvledger.tests.kit.check import LIMIT, add_limit, ask_limit, save
 from kvledger.tests.kit.load import load_backend
-from kvledger.tests.kit.lockstep import Finding, Lockstep
+from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 from kvledger.tests.kit.search import Outcome
 from kvledger.tests.kit.shrink import Shrunk
 from kvledger.tests.kit.verdict import NOT_DECLARED, UNREACHED, UNSEEN, Verdict, counted, verdicts
@@ -38,7 +38,8 @@ HELP = """examples:
   kvledger replay t.jsonl                                       replay it on the reference
   kvledger replay t.jsonl --backend my_adapter:make --view      on yours, its own books compared at every step
   kvledger replay t.jsonl --page-size 1 --pages 4096            a tight pool: evictions, refusals, retractions
-  kvledger replay .kvledger/row-1-7a3f.itf.json                 a run that was saved because it failed, once more
+  kvledger replay .kvledger/row-1-7a3f.itf.json                 a run that was saved because it failed, once more,
+                                                                on the backend that made it or on another
 
 A trace is in the Mooncake format, one JSON object a line: timestamp, input_length, output_length, hash_ids.
 Exit 0: every rule that was reached holds. 1: a rule is broken. 2: wrong input.
@@ -58,12 +59,13 @@ SIZES: dict[str, tuple[int | None, str]] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `kvledger replay`."""
     parser.add_argument("file", help="a Mooncake trace (.jsonl) or a stored run (.json)")
-    backend = "a name or module:function; default: reference"
-    parser.add_argument("--backend", default="reference", metavar="NAME", help=backend)
+    backend = "a name or module:function; default: reference, or whoever made the stored run"
+    parser.add_argument("--backend", metavar="NAME", help=backend)
     for name, (default, sentence) in SIZES.items():
         shown = sentence if default is None else f"{sentence}; default: {default}"
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=shown)
     parser.add_argument("--view", action="store_true", help="compare the backend's own books and content at every step")
+    add_limit(parser)
     parser.add_argument("--json", metavar="FILE", help="write the verdict there as well; - for standard output")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("--synthetic", action="store_true", help="write a made-up trace to the file; replay nothing")
@@ -76,12 +78,14 @@ def run(args: argparse.Namespace) -> int:
         write(args.file, args.requests, args.seed)
         print(f"wrote {args.file}: {args.requests:,} made-up requests, seed {args.seed}")
         return 0
+    limit_s = ask_limit(args)
     if args.file.endswith(".json"):
-        return replay_trace(args.file, args.backend)
+        return replay_trace(args.file, args.backend, limit_s)
+    args.backend = args.backend or "reference"
     json_file.ask(args.json)
     requests = read(args.file, args.requests, args.block_tokens)
     make, world = load_backend(args.backend), _world(args, requests)
-    lockstep = Lockstep(make, world, view=args.view, content=args.view, name=args.backend)
+    lockstep = Lockstep(make, world, grade=Grade(args.view, args.view, limit_s=limit_s), name=args.backend)
     report: dict[str, object] = {"backend": args.backend, "name": lockstep.world.declared.name}
     try:
         text = _conforms(args, requests, lockstep, report)
@@ -143,6 +147,7 @@ def _broken(
         found_after=len(calls),
         blind=None if args.view or not lockstep.world.has("VIEW") else "With --view this may show at an earlier step.",
         drained=drained,
+        limit_s=args.limit,
     )
     text = show(screen)
     report |= {"exit": 1, "finding": {"rule": finding.rule, "trace": trace, "screen": text}}
@@ -204,4 +209,5 @@ def _command_line(args: argparse.Namespace) -> str:
     for name, (default, _) in SIZES.items():
         value = getattr(args, name.replace("-", "_"))
         words += [f"--{name}", str(value)] if value != default else []
+    words += [f"--limit={args.limit:g}"] * (args.limit != LIMIT)
     return shlex.join(words + ["--view"] * args.view)

@@ -23,12 +23,13 @@ from kvledger.spec.page import page_of
 from kvledger.spec.rules import RULES, Broken, Rule
 from kvledger.spec.trace import Step
 from kvledger.spec.world import World
-from kvledger.tests.kit.lockstep import HANGS, RAISES, Finding
+from kvledger.tests.kit.lockstep import HANGS, RAISES, Finding, Grade
 from kvledger.tests.kit.verdict import HOLDS, Verdict
 
 WIDTH = 80
 STEPS = 20  # steps shown at most
 STATES = 34  # of it for the columns of states
+CELL = 6  # lines of one action or answer
 SUBJECTS = 3  # rows and pages shown at most
 
 
@@ -47,6 +48,7 @@ class Screen:
     verdicts: Sequence[Verdict] = ()
     blind: str | None = None
     drained: bool = False
+    limit_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -191,8 +193,7 @@ def _table(lines: list[Line], subjects: list[str], both: tuple[str, str] | None)
         last = line.number
         states = "".join(f"{state:{width}}" for state, width in zip(line.states, widths, strict=False))
         mark = ">" if line is lines[-1] else " "
-        acts = textwrap.wrap(line.action, action - 2) or [""]
-        said = textwrap.wrap(line.answer, answer - 2) or [""]
+        acts, said = _cell(line.action, action - 2), _cell(line.answer, answer - 2)
         out.append(f"  {mark} {line.number:4}  {acts[0]:{action}}{said[0]:{answer}}{states}")
         for at in range(1, max(len(acts), len(said))):
             more = [column[at] if at < len(column) else "" for column in (acts, said)]
@@ -200,6 +201,12 @@ def _table(lines: list[Line], subjects: list[str], both: tuple[str, str] | None)
     if said_by_both:
         out.append(f"{'law says / backend says':>{min(10 + action + answer + 23, WIDTH)}}")
     return out
+
+
+def _cell(text: str, width: int) -> list[str]:
+    """A text in lines; a batch of thirty says enough in its first ones."""
+    lines = textwrap.wrap(text, width) or [""]
+    return lines if len(lines) <= CELL else [*lines[: CELL - 1], f"... {len(lines) - CELL + 1} lines more"]
 
 
 def _telling(lines: list[Line]) -> list[Line]:
@@ -217,7 +224,8 @@ def _commands(screen: Screen, rule: Rule | None) -> list[str]:
     else:
         trace, target = shlex.quote(screen.trace), shlex.quote(screen.target)
         test = f"test_{(rule.id if rule else screen.finding.rule).lower().replace('-', '_')}.py"
-        out.append(f"again    kvledger replay {trace} --backend {target}")
+        limit = f" --limit {screen.limit_s:g}" if screen.limit_s not in (None, Grade().limit_s) else ""
+        out.append(f"again    kvledger replay {trace} --backend {target}{limit}")
         out.append(f"pytest   kvledger explain --pytest {trace} > {test}")
     if rule is not None:
         out.append(f"rule     kvledger rules {rule.name}")
@@ -228,7 +236,8 @@ def _tally(screen: Screen) -> list[str]:
     parts = []
     if screen.found_after is not None:
         actions = "action" if screen.found_after == 1 else "actions"
-        parts.append(f"{screen.found_after} {actions} shrunk to {len(screen.steps)}.")
+        shrunk = f" shrunk to {len(screen.steps)}" if len(screen.steps) < screen.found_after else ""
+        parts.append(f"{screen.found_after} {actions}{shrunk}.")
     others = [verdict.word for verdict in screen.verdicts if verdict.rule.id != screen.finding.rule]
     if others:
         named = {HOLDS: "hold"}

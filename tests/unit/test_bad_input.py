@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
         (":make", "backend ':make': expected reference,"),
         ("nowhere:make", "expected a module that can be imported, but nowhere raised ModuleNotFoundError"),
         (".here:make", "backend '.here:make': expected a module that can be imported"),
-        ("kvledger:nothing", "expected a function nothing in kvledger, found None"),
+        ("kvledger:nothing", "expected a function nothing in kvledger, found none"),
         ("kvledger:__version__", "expected a function __version__ in kvledger, found '"),
     ],
 )

@@ -19,7 +19,7 @@ from kvledger.tests.kit.lockstep import Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
 from kvledger.tests.kit.shrink import run_again, shrink
 from kvledger.tests.kit.verdict import ENOUGH
-from kvledger.tests.unit.written import Bench
+from kvledger.tests.unit.written import Bench, odd
 from kvledger.tests.zoo import FAULTS
 
 ROOT = Path(__file__).parents[2]
@@ -124,15 +124,33 @@ def test_what_only_a_view_shows_is_unseen_without_one(bench: Bench) -> None:
 
 
 def test_too_little_was_reached_to_tell(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the ci profile a rule must have been armed fifty times; quick only says what was not reached at all."""
+    """In the ci profile a rule must have been armed fifty times, in quick once."""
     monkeypatch.setitem(BUDGETS, "ci", 300)
     monkeypatch.setitem(BUDGETS, "quick", 30)
     code, found, text = words(bench, "reference")
     assert code == 2 and text.startswith("COULD NOT TELL  reference") and text.endswith("exit 2\n")
     assert "UNREACHED" in found.values() and f" times, {ENOUGH} wanted" in text
     code, found, text = words(bench, "reference", "--profile", "quick")
-    assert code == 0 and "UNREACHED" in found.values() and " times, 1 wanted" in text
+    assert code == 2 and "UNREACHED" in found.values() and " times, 1 wanted" in text
 
+
+def test_where_no_page_has_two_slots_there_is_no_geometry(bench: Bench) -> None:
+    """TAB-1 speaks of what lies inside a page: not declared without PAGED, nor in pools of page size 1."""
+    code, found, _ = words(bench, "reference", "--profile", "quick", "--page-size", "1")
+    assert (code, found["TAB-1"]) == (0, "NOT DECLARED")
+    code, found, _ = words(bench, "reference", "--profile", "quick", "--page-size", "1", "--page-size", "2")
+    assert (code, found["TAB-1"]) == (0, "HOLDS")
+    unpaged = bench.backend(odd("declare", "return replace(theirs(), capabilities=theirs().capabilities - {'PAGED'})"))
+    code, found, _ = words(bench, unpaged, "--profile", "quick")
+    assert (code, found["TAB-1"]) == (0, "NOT DECLARED")
+
+
+def test_two_backends_do_not_store_one_run(bench: Bench) -> None:
+    """The same fault in the same calls, in two modules: two files."""
+    source = odd("do", "reply = theirs()\nreturn replace(reply, freed=Freed((1, 1))) if reply.slots else reply")
+    for target in (bench.backend(source), bench.backend(source)):
+        assert bench.check(target)[0] == 1
+    assert len(list(Path(".kvledger").iterdir())) == 2
 
 def test_what_nobody_owes_is_counted_and_blamed_on_nobody(bench: Bench) -> None:
     """oracle-random evicts and declines as it likes."""
@@ -170,7 +188,7 @@ def test_json(bench: Bench) -> None:
         ("blocks", 0, " passed, "),
         ("kvledger.tests.zoo.freed_twice:make", 1, "BROKEN  PAGE-6 freed-exactly"),
         ("nobody:make", 4, "ERROR: backend 'nobody:make': expected a module that can be imported"),
-        ("kvledger:main", 4, "ERROR: backend 'kvledger:main': expected a function main in kvledger, found None"),
+        ("kvledger:main", 4, "ERROR: backend 'kvledger:main': expected a function main in kvledger, found none"),
         ("builtins:len", 1, "builtins:len: make("),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from kvledger.spec.rules import RULES, VIEW_PARTS
 from kvledger.spec.trace import Trace, judge
 from kvledger.spec.world import CAPABILITIES, World
 from kvledger.tests.engines.oracle import Oracle, Policy
-from kvledger.tests.kit.lockstep import Finding, Lockstep
+from kvledger.tests.kit.lockstep import Finding, Lockstep, _Overtime, _TimeLimit
 from kvledger.tests.kit.verdict import verdicts
 from kvledger.tests.unit.written import Bench, odd
 
@@ -201,3 +202,16 @@ def test_what_only_scrambling_shows_is_rec_3(bench: Bench, answer: str) -> None:
     assert code == 1 and "BROKEN  REC-3 ask-the-record" in screen
     code, told, _ = bench.call("explain", *[str(path) for path in (bench.folder / ".kvledger").iterdir()])
     assert code == 1 and "BROKEN  REC-3 ask-the-record" in told
+
+
+def test_a_time_limit_leaves_nothing_behind() -> None:
+    """However tight the limit: the alarm goes off inside the block or not at all, and is off afterwards."""
+    late, times = 0, 20_000
+    for _ in range(times):
+        try:
+            with _TimeLimit(30e-6):
+                sum(range(200))
+        except _Overtime:
+            late += 1
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert 0 < late < times

@@ -50,7 +50,8 @@ def test_raising_is_a_finding(bench: Bench, source: str, call: str, where: str) 
     assert code == 1 and f"The backend's {call} raised RuntimeError: boom bang at written_" in " ".join(again.split())
     code, told, _ = bench.call("explain", stored())
     assert code == 1 and told.count(f"{where}\n") == 1 and "BROKEN  the backend raises" in told
-    assert bench.call("replay", stored())[0] == 0
+    assert bench.call("replay", stored())[0] == 1  # whoever made it
+    assert bench.call("replay", stored(), "--backend", "reference")[0] == 0
 
 
 def test_leaving_is_raising(bench: Bench) -> None:
@@ -156,3 +157,12 @@ def test_a_folder_that_cannot_be_written(bench: Bench) -> None:
     code, screen = bench.check(bench.backend(on("Submit", BOOM)))
     assert code == 1 and "BROKEN  the backend raises" in screen and "could not be stored" in screen
     assert "again    " not in screen
+
+
+def test_what_is_slow_is_not_taken_for_what_hangs(bench: Bench) -> None:
+    """Each start takes half of the limit; shrinking with a shorter one must not end up accusing it."""
+    hang = "\n".join(f"    {line}" for line in SLEEP.splitlines())
+    body = f"import time\ntime.sleep(0.2 * isinstance(args[0], Extend))\nif isinstance(args[0], Retract):\n{hang}"
+    code, screen = bench.check(bench.backend(odd("do", f"{body}\nreturn theirs()")), ["--limit", "0.4"])
+    assert code == 1 and "by retract, at step" in screen and "did not answer within 0.4 s" in screen
+    assert "--limit 0.4\n" in screen

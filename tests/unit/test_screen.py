@@ -146,7 +146,7 @@ return {answer} if isinstance(args[0], {act}) and isinstance(reply, Reply) else 
         ("Extend", "replace(reply, evicted={99})", "EVICT-4", f"{OUTSIDE}evicted"),
         ("Finish", "replace(reply, published={args[0].req: -1})", "CACHE-3", "published up to -1"),
         ("Finish", "replace(reply, freed=Freed((-1, 99), (0,)))", "PAGE-6", "The answer says it freed pages -1 99"),
-        ("Finish", "Refused('pages')", "PAGE-5", "Pages were refused: 0 pages are needed"),
+        ("Finish", "Refused('pages')", "PAGE-5", "It was refused, but it asks for no row and no page"),
     ],
 )
 def test_odd_numbers_in_an_answer(bench: Bench, act: str, answer: str, rule: str, shows: str) -> None:

@@ -18,7 +18,7 @@ from kvledger.spec.world import World
 HEAD = """
 from dataclasses import replace
 from kvledger.reference.backend import Backend
-from kvledger.spec.actions import Decode, Evict, Extend, Finish, Submit
+from kvledger.spec.actions import Decode, Evict, Extend, Finish, Retract, Submit
 from kvledger.spec.answer import Freed, Refused, Reply
 from kvledger.spec.backend import CachedView, Declaration, RecordView, Totals, View
 
