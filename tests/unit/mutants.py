@@ -54,4 +54,16 @@ DEPTH = [
     Mutant("reference", RELEASE, "free(row[start:there])",
            "free(row[start : min(there, start + 3 * tree_cache.page_size)])", "PAGE-6"),
 ]  # fmt: skip
-MUTANTS = [*EDGE, *GUARDS, *DEPTH]
+# What tells two values apart only if a third is there: namespaces, limits inside a page, pages of many slots
+WIDTH = [
+    Mutant("reference", "reference/request.py", "self.extra_key)", "self.extra_key != 0)", "NS-1"),
+    Mutant("blocks", BLOCKS, "self.intern(NO_PARENT, request.namespace)",
+           "self.intern(NO_PARENT, request.namespace != 0)", "NS-1"),
+    Mutant("reference", "reference/allocation.py", "max(req.match_limit, 0)",
+           "-(-req.match_limit // tree_cache.page_size) * tree_cache.page_size", "CACHE-2"),
+    Mutant("blocks", BLOCKS, "min(limit, request.match_limit)",
+           "min(limit, -(-request.match_limit // self.page_size) * self.page_size)", "CACHE-2"),
+    Mutant("reference", "reference/allocator.py", "slots[:: self.page_size]",
+           "slots[:: min(self.page_size, 4)]", "the backend raises"),
+]  # fmt: skip
+MUTANTS = [*EDGE, *GUARDS, *DEPTH, *WIDTH]

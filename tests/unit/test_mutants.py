@@ -38,4 +38,4 @@ def test_it_is_found(copy: Path, tmp_path: Path, mutant: Mutant) -> None:
     finally:
         path.write_text(sound)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert f"BROKEN  {mutant.rule} " in done.stdout, done.stdout
+    assert f"BROKEN  {mutant.rule}" in done.stdout, done.stdout
