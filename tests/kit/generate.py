@@ -33,12 +33,13 @@ Draw: TypeAlias = tuple[int, int, int, int]  # each in [0, WIDTH)
 Pool: TypeAlias = tuple[int, int, int, int]  # page_size, rows, pages, context_len
 WIDTH = 48
 REQUESTS = ("A", "B", "C", "D", "E")
-NAMESPACES = (0, "0")  # look alike, are not the same
+NAMESPACES = (0, "0", 1)  # two look alike, and are not the same; two are true
 LOOKALIKES: tuple[Token, ...] = ("0", 1, (0,))
-STEMS: tuple[tuple[Token, ...], ...] = ((0,) * 32, (0, 1) * 16)
-# page_size, rows, pages, context_len: three small pools, so that refusals come up, and a roomy one, so that what
-# needs several pages does; rows narrower than the pool and no whole number of pages, so that requests reach the edge.
-POOLS = ((1, 4, 8, 7), (2, 4, 10, 11), (4, 3, 5, 10), (2, 4, 24, 23))
+STEMS: tuple[tuple[Token, ...], ...] = ((0,) * 48, (0, 1) * 24)
+# page_size, rows, pages, context_len: three small pools, so that refusals come up, a roomy one, so that what needs
+# several pages does, and one of pages as wide as engines have them; rows narrower than the pool and no whole number of
+# pages, so that requests reach the edge.
+POOLS = ((1, 4, 8, 7), (2, 4, 10, 11), (4, 3, 5, 10), (2, 4, 24, 23), (16, 3, 5, 39))
 STRIDE = 7  # coprime to the ring's length: the next neighbour would starve whatever is seldom enabled
 
 KINDS = ("submit", "extend", "decode", "checkpoint", "finish", "retract", "abort", "evict", "flush", "again", "probe")
@@ -116,8 +117,9 @@ def _submit(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
     tokens = STEMS[0 if traffic.narrow else i // 9 % 2][:length]
     if j % 4 == 0 and not traffic.narrow:
         tokens = (*tokens[:-1], LOOKALIKES[j // 4 % 3])
-    limit = size * (k // 4 % 3) if k % 8 == 7 and ledger.world.has("MATCH_LIMIT") else None
-    namespace = NAMESPACES[j % 5 < 2 and ledger.world.has("NAMESPACES")]
+    limits = (0, size, 2 * size, 1, size + 1, 2 * size - 1)
+    limit = limits[k // 8 % 6] if k % 8 == 7 and ledger.world.has("MATCH_LIMIT") else None
+    namespace = NAMESPACES[(1, 2, 0, 0, 0)[j % 5] if ledger.world.has("NAMESPACES") else 0]
     return Submit(idle[0], tokens, namespace, limit, k % 8 != 5 or not ledger.world.has("BARRED"))
 
 
@@ -203,14 +205,24 @@ def _flush(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
 
 
 def _probe(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
-    """A call that the law forbids: one reason of many, and one of the calls that it forbids."""
+    """A call that the law forbids: one reason of many, and one of the calls that it forbids. Mostly a reason that
+    speaks of a live request: the others are always there."""
     if not ledger.world.has("GUARDED"):
         return None
     i, j, k = draw[1:]
     idle = next((req for req in REQUESTS if req not in ledger.requests), "F")
     reasons = forbidden(ledger, idle, NAMESPACES[0])
-    acts = reasons[sorted(reasons)[(i * WIDTH + j) % len(reasons)]]
+    names = sorted(reasons)
+    if j % 4:
+        names = [name for name in names if any(_speaks_of(act, ledger) for act in reasons[name])] or names
+    acts = reasons[names[(i * WIDTH + j) % len(names)]]
     return acts[k % len(acts)]
+
+
+def _speaks_of(act: Action, ledger: Ledger) -> bool:
+    """Whether a call names a live request."""
+    named = [member[0] for member in act.batch] if isinstance(act, Extend | Decode) else [getattr(act, "req", None)]
+    return any(req in ledger.requests for req in named)
 
 
 CANDIDATES: dict[str, Callable[[Ledger, Traffic, Draw], Action | None]] = {

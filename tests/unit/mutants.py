@@ -62,7 +62,7 @@ WIDTH = [
     Mutant("reference", "reference/allocation.py", "max(req.match_limit, 0)",
            "-(-req.match_limit // tree_cache.page_size) * tree_cache.page_size", "CACHE-2"),
     Mutant("blocks", BLOCKS, "min(limit, request.match_limit)",
-           "min(limit, -(-request.match_limit // self.page_size) * self.page_size)", "CACHE-2"),
+           "min(limit, -(-request.match_limit // self.page_size) * self.page_size)", "PAGE-5"),  # refuses: past upto
     Mutant("reference", "reference/allocator.py", "slots[:: self.page_size]",
            "slots[:: min(self.page_size, 4)]", "the backend raises"),
 ]  # fmt: skip
