@@ -72,7 +72,8 @@ class View:
 
     free_rows, free_pages: as the backend lists them, repetitions kept, in any order.
     records: of every live request that the backend believes to hold KV, and of no other.
-    table: the slots of [0, allocated_len) of each of those requests, read from the backend's own table.
+    table: the slots of [0, allocated_len) of each of those requests, read from the backend's own table; what stands
+    behind them is not looked at.
     cached: every page in the prefix cache.
     """
 

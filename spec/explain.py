@@ -199,6 +199,8 @@ def _longest(facts: Facts, _: Ledger) -> str:
 
 
 def _matched(facts: Facts, ledger: Ledger) -> str:
+    if "tokens" in facts:
+        return f"{facts['req']} matched {_tokens(facts['tokens'])}: that ends inside page {facts['page']}."
     return (
         f"{facts['req']} matched page {facts['page']} as page {facts['ordinal']} of its prefix, "
         f"but that page is {_owner(ledger, facts['page'])} and does not hold this prefix."

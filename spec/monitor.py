@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from kvledger.spec.action import apply, file_of, members_of, name_of
 from kvledger.spec.actions import Abort, Action, Checkpoint, Finish, Retract
 from kvledger.spec.actions.giving import Publisher, growing, holding
 from kvledger.spec.actions.taking import Member, judge_matched
-from kvledger.spec.answer import Granted, Refused, Reply
+from kvledger.spec.answer import Freed, Granted, Refused, Reply
 from kvledger.spec.backend import View
 from kvledger.spec.compare import RULE_OF, differences
 from kvledger.spec.invariants import check_touched, check_whole
-from kvledger.spec.ledger import Ledger, Tag
+from kvledger.spec.ledger import Ledger
 from kvledger.spec.page import page_of
 from kvledger.spec.reply import Said, counted, numbers, tidy, tidy_view
 from kvledger.spec.rules import Broken, need
 from kvledger.spec.should import left_undone
 from kvledger.spec.situations import armed
+from kvledger.spec.staying import Published, staying
 from kvledger.spec.world import PageId, ReqId, Row, Slot, World, WrongInput
 
-Published: TypeAlias = tuple[tuple[ReqId, tuple[PageId, ...]], ...]
 WHOLE_EVERY = 64  # steps between two looks at the whole ledger; in between only at what was touched
 
 
@@ -38,13 +38,14 @@ class _Refusal(NamedTuple):
 
 
 class Monitor:
-    """One run under judgement. ledger: what is true so far. armed: rule -> how often it could have been broken.
-    undone: SHOULD rule -> how often it was not kept."""
+    """One run under judgement. ledger: what is true so far. arms: the rules that the last step could have broken.
+    armed: rule -> in how many steps. undone: SHOULD rule -> how often it was not kept."""
 
     def __init__(self, world: World, *, count_armed: bool = True) -> None:
         self.world = world
         self.ledger = Ledger.start(world)
         self.armed: Counter[str] = Counter()
+        self.arms: set[str] = set()
         self.undone: Counter[str] = Counter()
         self.steps = 0
         self._count_armed = count_armed
@@ -85,8 +86,9 @@ class Monitor:
         """Judge the answer to a call that `requires` forbids: refused, and nothing given up for it (GUARD-1)."""
         said = tidy(reply, self.where(act))
         self.steps += 1
-        self.armed["GUARD-1"] += 1
-        need(isinstance(said, Refused) and not said.evicted, "GUARD-1", by=name_of(act))
+        self._arm({"GUARD-1"})
+        quiet = isinstance(said, Refused) and not said.evicted and said.freed in (None, Freed())
+        need(quiet, "GUARD-1", by=name_of(act))
 
     def compare(self, view: View, act: Action, answer: Granted | Refused | None) -> None:
         """Hold the backend's own books against the law. answer None: the call was a probe."""
@@ -114,18 +116,18 @@ class Monitor:
         check_whole(self.ledger)
 
     def _count(self, act: Action, answer: Granted | Refused, retried: bool) -> None:
-        members = members_of(self.ledger, act)
+        members, arms = members_of(self.ledger, act), set[str]()
         starters = [member.req for member in members if member.starts]
         if isinstance(answer, Refused):
             if answer.short:
                 self._refused = _Refusal(act, answer.short, {member.req for member in members})
         elif retried:
-            self.armed["LIVE-1"] += 1
+            arms.add("LIVE-1")
             self._refused = None
         if isinstance(answer, Granted):
             for req in starters:
                 if req in self._released:
-                    self.armed.update(("REC-1", "REC-3"))
+                    arms |= {"REC-1", "REC-3"}
                     self._released.discard(req)
             if isinstance(act, Retract):
                 self._released.add(act.req)
@@ -134,16 +136,27 @@ class Monitor:
                 if self._refused is not None and act.req in self._refused.requests:
                     self._refused = None  # the id may come again, and is another request then
         if self._count_armed:
-            self.armed.update(armed(self.ledger, act, answer))
+            arms |= armed(self.ledger, act, answer)
             self.undone.update(left_undone(self.ledger, act, answer))
+        self._arm(arms)
+
+    def _arm(self, rules: set[str]) -> None:
+        self.arms = rules
+        self.armed.update(rules)
 
     # ---- slots become pages
 
     def _in_pages(self, act: Action, reply: Reply | Refused) -> Granted | Refused:
         where = self.where(act)
         said = tidy(reply, where)
+        if said.freed is not None and not self.world.has("ROWS"):
+            said = replace(said, freed=Freed(said.freed.pages))
         if isinstance(said, Refused):
             return said
+        stray = said.listed.keys() - (() if isinstance(act, Checkpoint) else said.published)
+        if stray:
+            raise WrongInput(f"{where} with listed of {min(stray)}: expected only requests that published by it, and "
+                             "none at a checkpoint, whose slots say it")  # fmt: skip
         members = members_of(self.ledger, act)
         starters = [member for member in members if member.starts]
         rows = self._rows(starters, said.rows)
@@ -158,7 +171,7 @@ class Monitor:
         for member, each in zip(starters, said.matched, strict=True):
             inside = len(each) % self.world.page_size
             need(not inside, "CACHE-4", req=member.req, page=page_of(each[-1] if each else 0, self.world.page_size),
-                 ordinal=len(each) // self.world.page_size)  # fmt: skip
+                 ordinal=len(each) // self.world.page_size, tokens=len(each))  # fmt: skip
         matched = tuple(self._whole(member.req, each, 0) for member, each in zip(starters, said.matched, strict=True))
         if isinstance(act, Checkpoint):
             return Granted(published=self._repointed(act, said, where), evicted=evicted, freed=said.freed)
@@ -191,9 +204,7 @@ class Monitor:
         need(len(slots) == wanted, "PAGE-4", req=member.req, positions=wanted, slots=len(slots))
         within = min(-member.prefix % size, wanted)
         if within:
-            first = table[-1] * size + member.prefix % size
-            need(slots[:within] == tuple(range(first, first + within)), "TAB-1", req=member.req,
-                 position=member.prefix, law=first, slot=slots[0])  # fmt: skip
+            self._in_order(member.req, slots[:within], member.prefix, table[-1] * size + member.prefix % size)
         return self._whole(member.req, slots[within:], member.prefix + within)
 
     def _whole(self, req: ReqId, slots: tuple[Slot, ...], position: int) -> tuple[PageId, ...]:
@@ -204,11 +215,15 @@ class Monitor:
         pages = []
         for at in range(0, len(slots), size):
             part = slots[at : at + size]
-            first = page_of(part[0], size) * size
-            lawful = part == tuple(range(first, first + len(part)))
-            need(lawful, "TAB-1", req=req, position=position + at, law=first, slot=part[0])
-            pages.append(first // size)
+            pages.append(page_of(part[0], size))
+            self._in_order(req, part, position + at, pages[-1] * size)
         return tuple(pages)
+
+    def _in_order(self, req: ReqId, slots: tuple[Slot, ...], position: int, first: int) -> None:
+        """TAB-1: from `position` on, one slot after another."""
+        if slots != tuple(range(first, first + len(slots))):
+            at = next(at for at, slot in enumerate(slots) if slot != first + at)
+            need(False, "TAB-1", req=req, position=position + at, law=first + at, slot=slots[at])
 
     def _repointed(self, act: Checkpoint, said: Said, where: str) -> Published:
         """What a checkpoint published: the pages that the row lists for [protected, k) from now on."""
@@ -222,33 +237,18 @@ class Monitor:
         return others + (((act.req, self._whole(act.req, slots, protected)),) if slots else ())
 
     def _staying(self, publishers: list[Publisher], said: Said) -> Published:
-        """What stands under the keys: the pages that the answer lists, or, where it says only how far, the request's
-        own, or the one that was there: before this call, or published in it by a member that stands earlier."""
-        size, index, joined = self.world.page_size, self.ledger.index, dict[Tag, PageId]()
-        who = {publisher.req: publisher for publisher in publishers}
-        gone = said.freed.pages if said.freed else ()
-        stays: list[tuple[ReqId, tuple[PageId, ...]]] = []
+        """What the answer leaves under the keys: how far is judged here, which pages spec/staying.py reads."""
+        size, who = self.world.page_size, {publisher.req: publisher for publisher in publishers}
+        listed: dict[ReqId, tuple[PageId, ...]] = {}
         for req, k in said.published.items():
-            if req not in who:
-                stays.append((req, (0,)))
-                continue
-            _, protected, upto, table = who[req]
-            whole = protected <= k <= len(table) * size and k % size == 0
-            need(whole, "CACHE-3", req=req, upto=k, committed=upto)
-            first, most = protected // size, self.ledger.publishable(upto)
-            if req in said.listed:
-                slots = said.listed[req]
-                need(len(slots) == k - protected, "REC-2", req=req, protected=protected, upto=k, slots=len(slots))
-                stays.append((req, self._whole(req, slots, protected)))
-                continue
-            pages = list(table[first : k // size])
-            for ordinal in range(first, min(first + len(pages), most)):
-                key = self.ledger.key(self.ledger.requests[req], ordinal)
-                there = index[key].pages.difference(said.evicted) if key in index else frozenset()
-                there |= {joined[key]} if key in joined else set()
-                if there and (not self.world.has("DUPLICATES") or pages[ordinal - first] in gone):
-                    pages[ordinal - first] = min(there)
-                joined.setdefault(key, pages[ordinal - first])
-            if k > protected:
-                stays.append((req, tuple(pages)))
-        return tuple(stays)
+            if req in who:
+                _, protected, upto, table = who[req]
+                whole = protected <= k <= len(table) * size and k % size == 0
+                need(whole, "CACHE-3", req=req, upto=k, committed=upto)
+                if req in said.listed:
+                    slots = said.listed[req]
+                    need(len(slots) == k - protected, "REC-2", req=req, protected=protected, upto=k, slots=len(slots))
+                    listed[req] = self._whole(req, slots, protected)
+        gone = said.freed.pages if said.freed else ()
+        strangers = tuple((req, (0,)) for req in said.published if req not in who)
+        return strangers + staying(self.ledger, publishers, said.published, listed, gone, said.evicted)

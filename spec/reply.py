@@ -17,7 +17,7 @@ from kvledger.spec.itf import short
 from kvledger.spec.world import PageId, ReqId, Row, Slot, WrongInput
 
 WIDEST = 2**63  # no engine counts further
-LONGEST = 2**24  # numbers in one list
+LONGEST = 2**22  # numbers in one list
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -42,6 +42,25 @@ class Seen(View):
 
 def tidy(reply: object, where: str) -> Said | Refused:
     """A backend's answer, checked and copied. where: who answered what, to begin the complaint with."""
+    return _read(_tidy, reply, where, f"{where} with something")
+
+
+def tidy_view(view: object, name: str) -> Seen:
+    """A backend's view, checked and copied. name: whose view it is, to begin the complaint with."""
+    return _read(_tidy_view, view, name, f"{name} shows a view")
+
+
+def _read(how: Callable[[object, str], V], said: object, where: str, what: str) -> V:
+    """What is looked at here is somebody else's, to its last __index__ and __eq__: it may raise anything."""
+    try:
+        return how(said, where)
+    except WrongInput:
+        raise
+    except Exception as error:
+        raise WrongInput(f"{what} that cannot be read: {type(error).__name__} while looking at it") from None
+
+
+def _tidy(reply: object, where: str) -> Said | Refused:
     if isinstance(reply, Said):
         return reply
     if isinstance(reply, Refused):
@@ -64,8 +83,7 @@ def tidy(reply: object, where: str) -> Said | Refused:
     )
 
 
-def tidy_view(view: object, name: str) -> Seen:
-    """A backend's view, checked and copied. name: whose view it is, to begin the complaint with."""
+def _tidy_view(view: object, name: str) -> Seen:
     if isinstance(view, Seen):
         return view
     if not isinstance(view, View):

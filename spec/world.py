@@ -5,7 +5,7 @@ Nothing here moves. A world with its declaration stands in the header of every t
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, fields
 from typing import TypeAlias
 
@@ -37,7 +37,7 @@ OPTIONS = {
     "MATCH_LIMIT": "a match_limit",
     "BARRED": "publish = False",
 }
-MOST = 2**31 - 1  # of rows, columns, pages, slots a page: what a table of int32 can address
+MOST = 2**31 - 1  # of rows, columns, pages, slots: what a table of int32 can address
 PUBLISHING = ("extend", "decode", "checkpoint", "finish", "abort")
 
 
@@ -70,12 +70,15 @@ class Declaration:
     declines: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not isinstance(self.version, str):
-            raise WrongInput(f"a declaration with name {self.name!r}, version {self.version!r}: expected text")
+        if not all(isinstance(word, str) and word.isprintable() for word in (self.name, self.version)):
+            raise WrongInput(f"a declaration with name {self.name!r}, version {self.version!r}: expected one line each")
         known_words = {"capabilities": CAPABILITIES, "publishes_on": PUBLISHING, "declines": OPTIONS}
         for field, known in known_words.items():
             given = getattr(self, field)
-            if isinstance(given, str) or not all(isinstance(word, str) for word in given):
+            if isinstance(given, str) or not isinstance(given, Iterable):
+                raise WrongInput(f"{self.name} declares {field}={given!r}: expected a set of words")
+            given = tuple(given)  # once: it may be an iterator
+            if not all(isinstance(word, str) for word in given):
                 raise WrongInput(f"{self.name} declares {field}={given!r}: expected a set of words")
             object.__setattr__(self, field, frozenset(given))
             for word in sorted(set(given) - set(known)):
@@ -121,6 +124,8 @@ class World:
             value = getattr(self, field.name)
             if field.name != "declared" and (type(value) is not int or not 1 <= value <= MOST):
                 raise WrongInput(f"world with {field.name} = {value!r:.40}: expected a whole number from 1 to 2^31 - 1")
+        if (self.pages + 1) * self.page_size > MOST + 1:
+            raise WrongInput(f"world with {self.pages} pages of {self.page_size} slots: expected less than 2^31 in all")
         if self.page_size > 1 and not self.declared.has("PAGED"):
             raise WrongInput(
                 f"world with page_size = {self.page_size}: {self.declared.name} does not declare PAGED, expected 1"

@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from kvledger import __version__
@@ -45,6 +47,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # somebody else's text may hold what no encoding can say
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    words = list(sys.argv[1:] if argv is None else argv)
+    called = next((word for word in words if not word.startswith("-")), "")
+    says = f"kvledger {called}".rstrip()
+    try:
+        code = _run(words, called)
+        sys.stdout.flush()
+    except WrongInput as wrong:
+        print(f"{says}: {wrong}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 2
+    except OSError as error:  # a full disk, a folder that is gone
+        print(f"{says}: {error.strerror or error}", file=sys.stderr)
+        _leave_unsaid()
+        return 2
+    except KeyboardInterrupt:
+        print(f"{says}: interrupted", file=sys.stderr)
+        return 2
+    return code
+
+
+def _run(words: Sequence[str], called: str) -> int:
     parser = Parser(
         prog="kvledger",
         description="An executable law of who owns which KV row and page.",
@@ -53,8 +78,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"kvledger {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    words = list(sys.argv[1:] if argv is None else argv)
-    called = next((word for word in words if not word.startswith("-")), None)
     for name, (module_name, sentence) in COMMANDS.items():
         sub = commands.add_parser(name, help=sentence, formatter_class=argparse.RawDescriptionHelpFormatter)
         if name == called:
@@ -66,18 +89,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command is None:
         parser.print_help()
         return 2
-    try:
-        code: int = args.run(args)
-    except WrongInput as wrong:
-        print(f"kvledger {args.command}: {wrong}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 2
-    except KeyboardInterrupt:
-        print(f"kvledger {args.command}: interrupted", file=sys.stderr)
-        return 2
-    return code
+    return int(args.run(args))
+
+
+def _leave_unsaid() -> None:
+    """What could not be printed is not tried again when Python ends."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from kvledger.spec.rules import RULES, VIEW_PARTS, Rule
-from kvledger.spec.trace import Trace, write
+from kvledger.spec.trace import Trace, text, write
 from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.calibration import calibrate
 from kvledger.tests.kit.generate import POOLS, Pool
@@ -205,12 +205,12 @@ def _command_line(target: str, args: argparse.Namespace) -> str:
 def save(small: Shrunk, outcome: Outcome, target: str) -> str | None:
     """Store the shrunk run beside the user, under a name that says what it shows. None: it cannot be written here."""
     steps, finding = tuple(small.steps), small.finding
-    digest = hashlib.sha256(repr([target, *(step.act for step in steps)]).encode()).hexdigest()[:4]
-    path = f"{FOLDER}/{finding.rule.lower()}-{digest}.itf.json"
-    note = "drain" if outcome.drained else ""
+    trace = Trace(outcome.world, steps, finding.rule, finding.step, target, "drain" if outcome.drained else "")
     try:
+        digest = hashlib.sha256(text(trace).encode()).hexdigest()[:4]
+        path = f"{FOLDER}/{finding.rule.lower()}-{digest}.itf.json"
         Path(FOLDER).mkdir(exist_ok=True)
-        write(Trace(outcome.world, steps, finding.rule, finding.step, target, note), Path(path))
+        write(trace, path)
     except (OSError, WrongInput):
         return None
     return path

@@ -8,11 +8,12 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from kvledger.spec.backend import Backend, Declaration, Make, World
 from kvledger.spec.itf import short
 from kvledger.spec.world import WrongInput
+from kvledger.tests.kit.limit import Overtime
 
 T = TypeVar("T")
 NAMES = {
@@ -38,11 +39,12 @@ def load_backend(target: str) -> Make:
         sys.path.insert(0, str(Path.cwd()))  # a console script does not look beside the user
     importing = f"backend {target!r}: expected a module that can be imported, but {module_name}"
     module = _theirs(importing, importlib.import_module, module_name)
-    make = getattr(module, function, None)
+    nothing = object()
+    make = _theirs(f"backend {target!r}: {function}", getattr, module, function, nothing)
     if not callable(make):
-        found = short(make) if hasattr(module, function) else "none"
+        found = "none" if make is nothing else short(make)
         raise WrongInput(f"backend {target!r}: expected a function {function} in {module_name}, found {found}")
-    return make  # type: ignore[no-any-return]
+    return cast(Make, make)
 
 
 def build(make: Make, world: World, target: str = "the backend") -> tuple[Backend, World]:
@@ -52,7 +54,7 @@ def build(make: Make, world: World, target: str = "the backend") -> tuple[Backen
         if not _offers(backend, method):
             raise WrongInput(f"{target}: make returned {short(backend)}, expected a Backend, with a method {method}")
     declaration = _theirs(f"{target}: declare()", backend.declare)
-    if not isinstance(declaration, Declaration):
+    if type(declaration) is not Declaration:
         raise WrongInput(f"{target}: declare() returned {short(declaration)}, expected a Declaration")
     for capability, methods in METHODS.items():
         for method in methods if declaration.has(capability) else ():
@@ -67,12 +69,14 @@ def _theirs(what: str, call: Callable[..., T], *args: object) -> T:
         return call(*args)
     except WrongInput as wrong:
         raise WrongInput(f"{what}: {wrong}") from None
-    except (Exception, SystemExit) as error:
+    except (Overtime, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # it may want to leave, or be cancelled
         raise WrongInput(f"{what} raised {brief(error)}") from error
 
 
 def _offers(backend: object, method: str) -> bool:
-    return callable(getattr(backend, method, None))
+    return callable(_theirs(f"the backend's {method}", getattr, backend, method, None))
 
 
 def sizes(world: World) -> str:
@@ -90,6 +94,6 @@ def brief(error: BaseException) -> str:
     """Somebody else's exception in part of a line."""
     try:
         text = " ".join(str(error).split())
-    except Exception:  # its __str__ is somebody else's, too
+    except BaseException:  # its __str__ is somebody else's, too, and may do anything
         text = ""
     return f"{type(error).__name__}: {text[:BRIEF]}" if text else type(error).__name__

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
-from types import FrameType
 from typing import NamedTuple, TypeVar, cast
 
 from kvledger.spec.action import file_of, members_of
@@ -17,9 +15,10 @@ from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.page import pages_for
 from kvledger.spec.reply import tidy, tidy_view
-from kvledger.spec.rules import VIEW_PARTS, Broken
+from kvledger.spec.rules import RULES, VIEW_PARTS, Broken
 from kvledger.spec.trace import Step
 from kvledger.spec.world import World, WrongInput
+from kvledger.tests.kit.limit import Overtime, TimeLimit
 from kvledger.tests.kit.load import brief, build, place_of
 from kvledger.tests.kit.strike import struck
 
@@ -46,12 +45,9 @@ class Grade(NamedTuple):
     limit_s: float = 10.0
 
 
-class _Overtime(BaseException):
-    """The time is up. Not an Exception, so that a backend which catches those does not catch it."""
-
-
 class Lockstep:
-    """steps: what was done and answered so far, with the view that was compared last."""
+    """steps: what was done and answered so far, with the view that was compared last. armed: rule -> how often it
+    could have been broken, and what would have shown it was looked at. evidence: what was looked at at all."""
 
     def __init__(
         self, make: Make, world: World, *, view: bool = True, content: bool = True, grade: Grade | None = None,
@@ -59,13 +55,15 @@ class Lockstep:
     ) -> None:  # fmt: skip
         self.grade = grade or Grade(view=view, content=content)
         try:
-            with _TimeLimit(self.grade.limit_s):
+            with TimeLimit(self.grade.limit_s):
                 self.backend, self.world = build(make, world, name)
-        except _Overtime:
+        except Overtime:
             raise WrongInput(f"{name}: make or declare did not return within {self.grade.limit_s} s") from None
         self.monitor = Monitor(self.world, count_armed=count_armed)
         self.steps: list[Step] = []
-        self.evidence = {"ANSWER", "DRAIN"} | ({"PROBE"} if self.world.has("GUARDED") else set())
+        self.armed: Counter[str] = Counter()
+        self._always = {"ANSWER", *["PROBE"] * self.world.has("GUARDED"), *["DRAIN"] * self._drains_all()}
+        self.evidence = set(self._always)
         self.draining_since: int | None = None
         self._record = record
         self._number = 0
@@ -104,8 +102,7 @@ class Lockstep:
         elif file_of(flush).requires(self.ledger, flush) is None and self.ledger.index:
             self.do(flush)
         namespaces = self.world.has("NAMESPACES")
-        room = self.world.pages - self.world.declared.headroom
-        widest = pages_for(self.world.context_len, self.world.page_size)
+        room, widest = self._drainable()
         requests = min(self.world.rows, room) if self.world.has("ROWS") else -(-room // widest)
         for number in range(requests):
             pages = min(widest, room - (requests - number - 1))  # the others get one at least
@@ -118,16 +115,26 @@ class Lockstep:
         for req in list(self.ledger.requests):
             self.do(Abort(req))
 
+    def _drainable(self) -> tuple[int, int]:
+        """How many pages may be taken once nothing lives, and how many of them by one request."""
+        room = max(0, self.world.pages - self.world.declared.headroom)
+        return room, pages_for(self.world.context_len, self.world.page_size)
+
+    def _drains_all(self) -> bool:
+        """Whether the rows are many and wide enough for every page: else a drain proves little."""
+        room, widest = self._drainable()
+        return not self.world.has("ROWS") or self.world.rows * widest >= room
+
     def _judged(self, step: Callable[[Action], T], act: Action) -> T:
         """Whatever breaks in one step is a finding of that step."""
         try:
-            with _TimeLimit(self.grade.limit_s):
+            with TimeLimit(self.grade.limit_s):
                 return step(act)
         except Broken as broken:
             raise self._finding(broken.rule, broken.facts) from None
         except WrongInput as wrong:
             raise WrongInput(f"{wrong} (step {self._number})") from None
-        except _Overtime:
+        except Overtime:
             raise self._finding(HANGS, {"limit_s": self.grade.limit_s}) from None
 
     def _perform(self, act: Action) -> Granted | Refused:
@@ -135,22 +142,27 @@ class Lockstep:
         reply = self._call(act, probe=False)
         leaves = isinstance(act, Finish | Retract | Abort) and self.ledger.holds_row(act.req)
         answer = self.monitor.step(act, reply)
-        if isinstance(answer, Granted):
-            self.evidence |= {"FREED"} if leaves and answer.freed is not None else set()
-            if self.grade.content and self.world.has("CONTENT"):
-                self._write(members, cast(Reply, reply))
-        self._look(act, answer)
+        if isinstance(answer, Granted) and self.grade.content and self.world.has("CONTENT"):
+            self._write(members, cast(Reply, reply))
+        looked_at = self._look(act, answer)
+        self._credit(looked_at | ({"FREED"} if leaves and answer.freed is not None else set()))
         return answer
 
     def _try_forbidden(self, act: Action) -> None:
         self.monitor.probe(act, self._call(act, probe=True))
-        self._look(act, None)
+        self._credit(self._look(act, None))
+
+    def _credit(self, looked_at: set[str]) -> None:
+        """What this step could have broken counts if something that would have shown it was looked at."""
+        looked_at |= self._always
+        self.evidence |= looked_at
+        self.armed.update(rule for rule in self.monitor.arms if looked_at.intersection(RULES[rule].shown_by))
 
     def _call(self, act: Action, *, probe: bool) -> Reply | Refused:
         self._number += 1
         if self._record:
             self.steps.append(Step(act, Refused(), probe))  # until it answers, if it does
-        reply = tidy(self._theirs(self.backend.do, act), self.monitor.where(act))
+        reply = self._theirs(tidy, self._theirs(self.backend.do, act), self.monitor.where(act))
         if self._first_strike is None and struck():
             self._first_strike = self._number
         if self._record:
@@ -164,30 +176,32 @@ class Lockstep:
             tags = self.ledger.requests[member.req].trail[member.prefix : member.upto]
             self._theirs(content.write, slots, tags)
 
-    def _look(self, act: Action, answer: Granted | Refused | None) -> None:
-        """Compare the books, read the content back, and spoil what nobody may read."""
+    def _look(self, act: Action, answer: Granted | Refused | None) -> set[str]:
+        """Compare the books, read the content back, and spoil what nobody may read. What was looked at."""
+        looked_at = set()
         if self.grade.view and self.world.has("VIEW"):
             view = self._theirs(self.backend.view)
             if view is None:
                 raise WrongInput(f"{self.world.declared.name} declares VIEW, but view() returned None")
-            view = tidy_view(view, self.world.declared.name)
-            self.evidence |= {part for part in VIEW_PARTS if getattr(view, part.lower()) is not None}
+            view = self._theirs(tidy_view, view, self.world.declared.name)
+            looked_at |= {part for part in VIEW_PARTS if getattr(view, part.lower()) is not None}
             if self._record:
                 self.steps[-1] = self.steps[-1]._replace(view=view)
             self.monitor.compare(view, act, answer)
         if self.grade.content and self.world.has("CONTENT"):
-            self.evidence.add("CONTENT")
+            looked_at.add("CONTENT")
             for req in self.ledger.records:
                 self.monitor.read(req, self._theirs(cast(KeepsContent, self.backend).read, req))
         if self.grade.scramble and self.world.has("SCRAMBLE"):
-            self.evidence.add("SCRAMBLE")
+            looked_at.add("SCRAMBLE")
             self._theirs(cast(Scrambles, self.backend).scramble)
+        return looked_at
 
     def _theirs(self, call: Callable[..., T], *args: object) -> T:
         """Somebody else's code: what it raises is a finding."""
         try:
             return call(*args)
-        except (_Overtime, WrongInput, KeyboardInterrupt):
+        except (Overtime, WrongInput, KeyboardInterrupt):
             raise
         except BaseException as error:  # an engine may well raise asyncio's CancelledError, or leave
             facts = {"call": getattr(call, "__name__", "code"), "error": brief(error), "place": place_of(error)}
@@ -197,32 +211,3 @@ class Lockstep:
         if self._first_strike is None and struck():
             self._first_strike = self._number
         return Finding(rule, self._number, facts, self._first_strike)
-
-
-class _TimeLimit:
-    """Raise _Overtime in the block after so many seconds, where signals reach (the main thread).
-
-    A class, and no generator: a late alarm must not go off between the end of the block and its being turned off.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.watched = seconds > 0 and threading.current_thread() is threading.main_thread()
-
-    def __enter__(self) -> None:
-        if self.watched:
-            self.before = signal.signal(signal.SIGALRM, self._expired)
-            signal.setitimer(signal.ITIMER_REAL, self.seconds, self.seconds)  # again, should one be lost somewhere
-
-    def __exit__(self, *_: object) -> None:
-        if self.watched:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, self.before)
-
-    @staticmethod
-    def _expired(_number: int, frame: FrameType | None) -> None:
-        if frame is None or frame.f_code not in _NOT_THEIRS:
-            raise _Overtime
-
-
-_NOT_THEIRS = {method.__code__ for method in (_TimeLimit.__enter__, _TimeLimit.__exit__, _TimeLimit._expired)}

@@ -117,7 +117,7 @@ def _conforms(
         summary = drive(requests, step, lockstep.ledger.prefix, knobs, bar.update)
     seconds = time.process_time() - start
     lockstep.drain()
-    found = verdicts(lockstep.world, lockstep.monitor.armed, seen=lockstep.evidence)
+    found = verdicts(lockstep.world, lockstep.armed, seen=lockstep.evidence)
     figures, rate = _figures(summary, peak_pages), summary.request_actions / seconds
     report |= {"exit": 0, "figures": figures, "cpu_seconds": seconds, "calibration_seconds": calibration}
     report["rules"] = {

@@ -59,7 +59,7 @@ def test_a_module_that_gives_no_backend(bench: Bench, source: str, says: str) ->
         ("1 / 0", "declare() raised ZeroDivisionError: division by zero"),
         ("Declaration('mine', '1', {'MAGIC'})", "mine declares capabilities 'MAGIC': expected some of ROWS, PAGED,"),
         ("Declaration('mine', '1', 'VIEW')", "mine declares capabilities='VIEW': expected a set of words"),
-        ("Declaration('mine', '1', 5)", "declare() raised TypeError"),
+        ("Declaration('mine', '1', 5)", "mine declares capabilities=5: expected a set of words"),
         ("Declaration('mine', publishes_on={'submit'})", "publishes_on 'submit': expected some of extend, decode,"),
         ("Declaration('mine', headroom=-1)", "headroom = -1: expected a whole number >= 0"),
         ("Declaration('mine', max_batch=0)", "max_batch = 0: expected a whole number >= 1"),
@@ -119,6 +119,75 @@ def test_an_answer_of_a_wrong_shape(bench: Bench, answer: str, says: str) -> Non
     body = f"reply = theirs()\nreturn {answer} if isinstance(args[0], Extend) and isinstance(reply, Reply) else reply"
     line = bench.complaint("check", bench.backend(odd("do", body)))
     assert says in line and "reference answered extend with" in line
+
+
+NASTY = """
+import asyncio
+
+class Nasty:
+    def __index__(self): raise RuntimeError
+    def __len__(self): raise RuntimeError
+    def __eq__(self, other): raise RuntimeError
+    def __hash__(self): raise RuntimeError
+    def __iter__(self): raise RuntimeError
+    def items(self): raise RuntimeError
+    @property
+    def __class__(self): raise RuntimeError
+
+class Triples:
+    def items(self): return [(1, 2, 3)]
+    def __iter__(self): return iter(["A"])
+
+def cancelled(world): raise asyncio.CancelledError
+"""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["Nasty()", "Refused(Nasty())", "Reply(rows=Nasty())", "Reply(rows=[Nasty()])", "Reply(published=Nasty())",
+     "Reply(published=Triples())", "Reply(published=dict)", "Reply(evicted=range(10**30))", "Reply(freed=Nasty())",
+     "Reply(slots=[range(10**30)])"],
+)  # fmt: skip
+def test_an_answer_that_raises_when_it_is_looked_at(bench: Bench, answer: str) -> None:
+    line = bench.complaint("check", bench.backend(NASTY + odd("do", f"return {answer}")))
+    assert "reference answered submit with " in line and line.endswith("(step 1)\n")
+
+
+@pytest.mark.parametrize(
+    "view",
+    ["Nasty()", "View(records=Nasty())", "View(records=dict)", "View(records=Triples())", "View(free_pages=Nasty())",
+     "View(cached={1: CachedView(Nasty(), 0)})", "View(totals=Nasty())"],
+)  # fmt: skip
+def test_a_view_that_raises_when_it_is_looked_at(bench: Bench, view: str) -> None:
+    line = bench.complaint("check", bench.backend(NASTY + odd("view", f"return {view}")))
+    assert "reference shows a view " in line and line.endswith("(step 1)\n")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        NASTY + "make = cancelled",
+        NASTY + odd("declare", "raise GeneratorExit"),
+        "def __getattr__(name):\n    raise RuntimeError\ndel make",
+        "class Odd(Backend):\n    @property\n    def do(self): raise RuntimeError",
+        "class Loud(Declaration): pass\n" + odd("declare", "return Loud()"),
+        odd("declare", "return replace(theirs(), name='two\\nlines')"),
+    ],
+)
+def test_a_backend_that_raises_before_it_is_asked(bench: Bench, source: str) -> None:
+    bench.complaint("check", bench.backend(source))
+
+
+def test_capabilities_may_come_from_a_generator(bench: Bench) -> None:
+    target = bench.backend(odd("declare", "return replace(theirs(), capabilities=(c for c in theirs().capabilities))"))
+    assert bench.check(target)[0] == 0
+
+
+def test_an_exception_that_leaves_when_it_is_told(bench: Bench) -> None:
+    """Its text is somebody else's, too: it does not decide how the check ends."""
+    source = "class Last(Exception):\n    def __str__(self): raise SystemExit(0)\n" + odd("do", "raise Last")
+    code, screen = bench.check(bench.backend(source))
+    assert code == 1 and "raised Last at" in " ".join(screen.split())
 
 
 def test_a_probe_is_answered_in_shape(bench: Bench) -> None:

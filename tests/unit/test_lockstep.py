@@ -8,14 +8,15 @@ from dataclasses import replace
 import pytest
 
 from kvledger.reference.backend import Backend as Reference
-from kvledger.spec.actions import Abort, Action, Evict, Extend, Finish, Flush, Retract, Submit
+from kvledger.spec.actions import Abort, Action, Decode, Evict, Extend, Finish, Flush, Retract, Submit
 from kvledger.spec.answer import Refused, Reply
 from kvledger.spec.backend import Declaration, RecordView, View
 from kvledger.spec.rules import RULES, VIEW_PARTS
 from kvledger.spec.trace import Trace, judge
 from kvledger.spec.world import CAPABILITIES, World
 from kvledger.tests.engines.oracle import Oracle, Policy
-from kvledger.tests.kit.lockstep import Finding, Lockstep, _Overtime, _TimeLimit
+from kvledger.tests.kit.limit import Overtime, TimeLimit
+from kvledger.tests.kit.lockstep import Finding, Lockstep
 from kvledger.tests.kit.verdict import verdicts
 from kvledger.tests.unit.written import Bench, odd
 
@@ -99,6 +100,9 @@ def seen(lockstep: Lockstep) -> dict[str, str]:
     return {each.rule.id: each.word for each in verdicts(lockstep.world, armed, seen=lockstep.evidence)}
 
 
+VIEW_PARTS_SHOWN = tuple(part.lower() for part in VIEW_PARTS)
+
+
 class ShowsNothing(Reference):
     """Declares a view and leaves every part of it out; cannot tell what it freed."""
 
@@ -132,6 +136,27 @@ def test_each_part_of_a_view_is_evidence_for_its_own_rules(part: str) -> None:
     assert changed == {
         rule.id for rule in RULES.values() if set(rule.shown_by) <= {"FREED", *VIEW_PARTS} - {part}
     }
+
+
+def test_what_nobody_looked_at_does_not_count() -> None:
+    """A rule is armed where it was shown, not elsewhere."""
+
+    class Seldom(ShowsNothing):
+        def view(self) -> View:
+            self.parts = VIEW_PARTS_SHOWN if not self.parts else ()
+            return super().view()
+
+    grows = (*BEFORE, *[Decode((("b", token),)) for token in range(4)])  # each arms TAB-2: a held row grows
+    always, once = driven(Reference, grows), driven(Seldom, grows)
+    assert (always.armed["TAB-2"], once.armed["TAB-2"]) == (4, 2)  # every second view is empty
+    assert once.armed["CACHE-1"] == always.armed["CACHE-1"]  # an answer shows it
+
+
+def test_a_pool_that_no_drain_can_take_is_not_drained() -> None:
+    """Two rows of four pages, and a pool of nine: a page that is lost may be the one that nobody can ask for."""
+    for pages, evidence in ((8, True), (9, False)):
+        lockstep = driven(Reference, world=World(rows=2, context_len=7, pages=pages, page_size=2))
+        assert ("DRAIN" in lockstep.evidence) == evidence
 
 
 def test_freed_is_evidence_when_somebody_leaves() -> None:
@@ -209,9 +234,9 @@ def test_a_time_limit_leaves_nothing_behind() -> None:
     late, times = 0, 20_000
     for _ in range(times):
         try:
-            with _TimeLimit(30e-6):
+            with TimeLimit(30e-6):
                 sum(range(200))
-        except _Overtime:
+        except Overtime:
             late += 1
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert 0 < late < times

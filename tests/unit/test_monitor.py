@@ -83,6 +83,9 @@ WRONG: dict[str, Wrong] = {
     "a slot too few, for it matched too much": Wrong(
         "CACHE-2", BESIDE, extend("b"), grant(matched=[(*ROW, 6, 7)], slots=[[]]), {"matched": 6, "most": 5}),
     "a page in the wrong order": Wrong("TAB-1", BESIDE, extend("b"), grant(slots=[[7, 6]]), {"position": 4, "law": 6}),
+    "two slots of a page the wrong way round": Wrong(
+        "TAB-1", [(C, Reply()), (A, Reply())], Extend((("c", 2, 9), ("a", 4, 9))),
+        Reply(rows=[1, 2], matched=[[], []], slots=[[8, 9], [2, 3, 4, 4]]), {"position": 3, "law": 5, "slot": 4}),
     "a page left half empty": Wrong(
         "TAB-1", [(A, Reply()), (Extend((("a", 3, None),)), Reply(rows=[1], matched=[[]], slots=[[2, 3, 4]]))],
         extend("a"), Reply(slots=[[6]]), {"position": 3, "law": 5, "slot": 6}),
@@ -147,6 +150,8 @@ def snapshot(ledger: Ledger) -> object:
         (extend("b"), grant(matched=[ROW, ROW]), "2 matched prefixes, one for each request that starts: expected 1"),
         (extend("b"), grant(slots=[[6, 7], [8, 9]]), "2 lists of slots, one for each member: expected 1"),
         (Checkpoint("a", 4), Reply(slots=[[], []]), "2 lists of slots, the row's from protected to k: expected 1"),
+        (Finish("a", 4, True), Reply(listed={"b": [6]}), "whose slots say it"),
+        (Checkpoint("a", 4), Reply(slots=[[]], listed={"a": []}), "whose slots say it"),
     ],
 )
 def test_a_wrong_count_is_the_adapters(act: Action, reply: Reply, says: str) -> None:
@@ -169,6 +174,36 @@ BOTH = Extend((("a", 4, 9), ("b", 4, 9)))
 def test_a_key_published_twice_in_one_batch_merges_with_the_first(freed: Freed | None) -> None:
     monitor = judged(VLLM, [(A, Reply()), (TWIN, Reply()), (BOTH, replace(MERGED, freed=freed))])
     assert monitor.ledger.tables == {"a": (1, 2), "b": (1, 2)}
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+@pytest.mark.parametrize(
+    ("said", "pages"),
+    [
+        ({"freed": Freed((3, 4))}, (1, 2)),
+        ({"freed": Freed((1, 2))}, (3, 4)),
+        ({"listed": {"a": ROW, "b": ROW}}, (1, 2)),
+        ({"listed": {"a": (6, 7, 8, 9), "b": (6, 7, 8, 9)}}, (3, 4)),
+        ({"listed": {"b": (6, 7, 8, 9)}}, (3, 4)),
+    ],
+)
+def test_who_comes_first_is_the_backends_affair(said: dict[str, Any], pages: tuple[int, ...], order: list[str]) -> None:
+    """And not that of the mapping in which it says who published."""
+    reply = replace(MERGED, published=dict.fromkeys(order, 4), **said)
+    assert judged(VLLM, [(A, Reply()), (TWIN, Reply()), (BOTH, reply)]).ledger.tables == {"a": pages, "b": pages}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"listed": {"a": ROW, "b": (6, 7, 8, 9)}},  # both kept
+        {"listed": {"a": (6, 7, 8, 9), "b": ROW}},  # each merged with the other
+    ],
+)
+def test_one_of_the_two_is_kept(said: dict[str, Any]) -> None:
+    with pytest.raises(Broken) as broken:
+        judged(VLLM, [(A, Reply()), (TWIN, Reply()), (BOTH, replace(MERGED, **said))])
+    assert broken.value.rule == "CACHE-5"
 
 
 def test_where_duplicates_are_kept_both_stay() -> None:
@@ -212,7 +247,8 @@ def test_a_backend_without_rows_needs_to_name_none() -> None:
     """The row numbers are the monitor's own, from 1."""
     plain = replace(SGLANG, declared=Declaration("no rows", capabilities=frozenset({"PAGED", "CHUNKED"})))
     starts: list[Call] = [(A, Reply()), (TWIN, Reply()), (BOTH, replace(MERGED, rows=[], published={}))]
-    monitor = judged(plain, [*starts, (Abort("a"), Reply()), (A, Reply()),
+    ends = Reply(freed=Freed((1, 2), (1,)))  # nor do they count, if it does
+    monitor = judged(plain, [*starts, (Abort("a"), ends), (A, Reply()),
                              (extend("a"), Reply(matched=[[]], slots=[ROW]))])  # fmt: skip
     assert {req: record.row for req, record in monitor.ledger.records.items()} == {"a": 1, "b": 2}
 
@@ -231,7 +267,7 @@ def test_a_flush_is_refused_with_cause() -> None:
 # ---- probes and content
 
 
-@pytest.mark.parametrize("reply", [Reply(), Refused(evicted=frozenset({1}))])
+@pytest.mark.parametrize("reply", [Reply(), Refused(evicted=frozenset({1})), Refused(freed=Freed((1,)))])
 def test_a_forbidden_call_is_refused_and_nothing_goes_for_it(reply: Reply | Refused) -> None:
     monitor = judged(SGLANG, CACHED)
     with pytest.raises(Broken) as broken:
