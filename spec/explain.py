@@ -99,7 +99,7 @@ def because(rule: str, facts: Facts, ledger: Ledger) -> str:
     """What the facts of a broken rule say, in a sentence or two. ledger: as it was before the guilty step,
     or, where a view was compared, as the law has it after. No facts: a stored run does not hold them."""
     if not facts:
-        return "What shows this is not stored: something raised, read as content, or overwritten. The replay does."
+        return "What shows this is not stored: something raised, or stale lengths were read. The replay does."
     if "breaks" in facts:
         rest = {name: fact for name, fact in facts.items() if name != "breaks"}
         why = because(facts["breaks"], rest, ledger)
@@ -281,7 +281,7 @@ def _demand(facts: Facts, _: Ledger) -> str:
 
 
 def _content(facts: Facts, _: Ledger) -> str:
-    if "page" in facts:
+    if facts["page"] is not None:
         return f"{facts['req']} reads, at position {facts['position']} (page {facts['page']}), KV of something else."
     return f"{facts['req']} has {facts['law']} positions with KV; {facts['read']} were read."
 

@@ -11,6 +11,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Hashable, Iterator
+from functools import partial
 from itertools import combinations
 from typing import NamedTuple, TypeAlias
 
@@ -134,6 +135,7 @@ class Exploration(NamedTuple):
 
 
 OnTransition: TypeAlias = Callable[[Ledger, Action, Answer, Ledger], None]
+OnState: TypeAlias = Callable[[Ledger, Callable[[], Path]], None]
 
 
 def explore(
@@ -143,12 +145,14 @@ def explore(
     least: bool = True,
     state_of: Callable[[Ledger], Hashable] = canon,
     on_transition: OnTransition | None = None,
+    on_state: OnState | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Exploration:
     """Visit every state, check every law in each, and note the shortest path to every situation.
 
     least: of all legal answers, one of each kind that matters; False: all of them. on_transition is called with
-    the ledger before, the action, the answer and the ledger after. Raises SpecError where a law fails.
+    the ledger before, the action, the answer and the ledger after; on_state with each state before its moves, nearest
+    first, and what tells its shortest path. Raises SpecError where a law fails.
     """
     start = Ledger.start(world)
     seen: set[Hashable] = {state_of(start)}
@@ -158,6 +162,8 @@ def explore(
     while layer:
         following = []
         for number, ledger in layer:
+            if on_state is not None:
+                on_state(ledger, partial(_path, came, number))
             for act in moves(ledger, scope):
                 file = file_of(act)
                 if file.requires(ledger, act) is not None:

@@ -32,9 +32,12 @@ WHOLE_EVERY = 64  # steps between two looks at the whole ledger; in between only
 
 
 class _Refusal(NamedTuple):
-    act: Action
+    act: Action | None
     short: str
     requests: set[ReqId]
+
+
+NO_REFUSAL = _Refusal(None, "", set())
 
 
 class Monitor:
@@ -49,7 +52,7 @@ class Monitor:
         self.undone: Counter[str] = Counter()
         self.steps = 0
         self._count_armed = count_armed
-        self._refused: _Refusal | None = None  # the last call refused for want of room
+        self._refused = NO_REFUSAL  # the last call refused for want of room
         self._released: set[ReqId] = set()  # waiting requests that held KV once: stale state may lurk
 
     def step(self, act: Action, reply: Reply | Refused) -> Granted | Refused:
@@ -61,22 +64,29 @@ class Monitor:
         missing = file.requires(self.ledger, act)
         if missing is not None:
             raise WrongInput(f"{name_of(act)} {act[0] if act else ''} may not be called here: {missing}")
-        answer = self._in_pages(act, reply)
-        retried = self._refused is not None and type(act) is type(self._refused.act) and act == self._refused.act
-        try:
-            file.judge(self.ledger, act, answer)
-        except Broken as broken:
-            same = self._refused is not None and isinstance(answer, Refused) and answer.short == self._refused.short
-            if retried and same and broken.rule in ("PAGE-5", "ROW-4"):
-                raise Broken("LIVE-1", broken.facts) from None
-            raise
-        self._count(act, answer, retried)
+        answer = self.judge(act, reply)
+        self._count(act, answer)
         edit = apply(self.ledger, act, answer, in_place=True)
         self.steps += 1
         check_touched(self.ledger, edit.touched)
         if self.steps % WHOLE_EVERY == 0:
             check_whole(self.ledger)
         return answer
+
+    def judge(self, act: Action, reply: Reply | Refused) -> Granted | Refused:
+        """Judge one answer to a call that may be made, and write nothing. Returns it in pages. Raises Broken."""
+        answer = self._in_pages(act, reply)
+        try:
+            file_of(act).judge(self.ledger, act, answer)
+        except Broken as broken:
+            same = self._retried(act) and isinstance(answer, Refused) and answer.short == self._refused.short
+            need(not same or broken.rule not in ("PAGE-5", "ROW-4"), "LIVE-1", **broken.facts)
+            raise
+        return answer
+
+    def _retried(self, act: Action) -> bool:
+        """Whether this is the call that was refused last."""
+        return type(act) is type(self._refused.act) and act == self._refused.act
 
     def where(self, act: Action) -> str:
         """How a complaint about the answer that comes now begins."""
@@ -98,32 +108,31 @@ class Monitor:
                 rule = "GUARD-1"
             elif isinstance(answer, Refused):
                 rule = "ATOM-1"
-            raise Broken(rule, {"by": name_of(act), **difference._asdict()})
+            need(False, rule, by=name_of(act), **difference._asdict())
 
     def read(self, req: ReqId, tags: Sequence[int]) -> None:
         """Hold what a request reads through the backend's table against what was written for it (TAG-1)."""
         law = self.ledger.requests[req].trail[: self.ledger.records[req].committed_len]
         tags = numbers(tags, f"{self.world.declared.name} read {req}", "its tags")
-        if tags == law:
-            return
-        need(len(tags) == len(law), "TAG-1", req=req, position=min(len(tags), len(law)), read=len(tags), law=len(law))
-        position = next(at for at, (mine, theirs) in enumerate(zip(law, tags, strict=True)) if mine != theirs)
-        page = self.ledger.tables[req][position // self.world.page_size]
-        need(False, "TAG-1", req=req, position=position, page=page)
+        if tags != law:
+            shorter = min(len(tags), len(law))
+            position = next((at for at in range(shorter) if law[at] != tags[at]), shorter)
+            page = self.ledger.tables[req][position // self.world.page_size] if position < shorter else None
+            need(False, "TAG-1", req=req, position=position, read=len(tags), law=len(law), page=page)
 
     def finish(self) -> None:
         """At the end of a run: every law, everywhere."""
         check_whole(self.ledger)
 
-    def _count(self, act: Action, answer: Granted | Refused, retried: bool) -> None:
+    def _count(self, act: Action, answer: Granted | Refused) -> None:
         members, arms = members_of(self.ledger, act), set[str]()
         starters = [member.req for member in members if member.starts]
         if isinstance(answer, Refused):
             if answer.short:
                 self._refused = _Refusal(act, answer.short, {member.req for member in members})
-        elif retried:
+        elif self._retried(act):
             arms.add("LIVE-1")
-            self._refused = None
+            self._refused = NO_REFUSAL
         if isinstance(answer, Granted):
             for req in starters:
                 if req in self._released:
@@ -133,8 +142,8 @@ class Monitor:
                 self._released.add(act.req)
             elif isinstance(act, Abort | Finish):
                 self._released.discard(act.req)
-                if self._refused is not None and act.req in self._refused.requests:
-                    self._refused = None  # the id may come again, and is another request then
+                if act.req in self._refused.requests:
+                    self._refused = NO_REFUSAL  # the id may come again, and is another request then
         if self._count_armed:
             arms |= armed(self.ledger, act, answer)
             self.undone.update(left_undone(self.ledger, act, answer))

@@ -157,7 +157,7 @@ def _rules() -> dict[str, Rule]:
          "double release, abort of an ended request: classes of real reports", needs="GUARDED")
     rule("LIVE-1 room-helps", "ANSWER",
          "after a refusal, making the room that was missing lets the same call succeed",
-         "a request that is refused for ever starves")
+         "a request that is refused for ever starves", implied_by="ROW-4 PAGE-5")
     rule("CONS-1 totals", "TOTALS",
          "available + evictable + protected + private pages are all pages, each as the law counts it",
          "SGLang's own sum: available + evictable + protected + session_held + uncached == total")

@@ -96,6 +96,7 @@ def _put_cached(cached: Any, where: str) -> Json:
     return _CACHED.put(named, where)
 
 
+READ = map_of(TEXT, NUMBERS)
 VIEW = record_of(
     View,
     free_rows=optional(NUMBERS),

@@ -7,6 +7,7 @@ declaration; each further state is one step:
     "answer"              Reply or Refused as the backend gave it, in slots, so that geometry is judged again (TAB-1)
     "probe"    optional   true: a call that the action does not allow, made to see it refused (GUARD-1)
     "view"     optional   the backend's own books after the step
+    "read"     optional   what some requests read through the backend's table, as tags: the law's numbers for prefixes
     "ledger"   optional   a keyframe: what the law holds true after the step, for people who read the file
 
 "#meta" says "format" ITF, "kvledger" 1 (the version of this format), "backend", "note", and, iff the trace is
@@ -17,7 +18,7 @@ is passed over: a field may be added that older readers can do without. Any othe
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -33,7 +34,7 @@ from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.page import slot_of
 from kvledger.spec.rules import Broken
-from kvledger.spec.stored import ACTIONS, ANSWER, VIEW, WORLD
+from kvledger.spec.stored import ACTIONS, ANSWER, READ, VIEW, WORLD
 from kvledger.spec.world import PageId, ReqId, Slot, World, WrongInput
 
 VERSION = "1"
@@ -45,12 +46,14 @@ Finding: TypeAlias = tuple[int, str, Mapping[str, object]]
 
 
 class Step(NamedTuple):
-    """One call. probe: the action does not allow it. view: the books after it, if they were stored."""
+    """One call. probe: the action does not allow it. view: the books after it, if they were stored. read: what some
+    requests read after it through the backend's own table, as tags."""
 
     act: Action
     answer: Reply | Refused
     probe: bool = False
     view: View | None = None
+    read: Mapping[ReqId, Sequence[int]] | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,8 @@ def _states(trace: Trace, file: str, frames: Mapping[int, Keyframe]) -> Iterator
             state["probe"] = True
         if step.view is not None:
             state["view"] = VIEW.put(step.view, f"{where}: view")
+        if step.read is not None:
+            state["read"] = READ.put(step.read, f"{where}: read")
         if number in frames:
             state["ledger"] = KEYFRAME.put(frames[number], f"{where}: ledger")
         yield state
@@ -186,6 +191,7 @@ def _step(state: dict[str, Json], where: str) -> Step:
         ANSWER.take(answer, f"{where}: answer"),
         TRUTH.take(state.get("probe", False), f"{where}: probe"),
         VIEW.take(state["view"], f"{where}: view") if "view" in state else None,
+        READ.take(state["read"], f"{where}: read") if "read" in state else None,
     )
 
 
@@ -254,6 +260,10 @@ def _judge_step(monitor: Monitor, step: Step) -> None:
         monitor.probe(step.act, step.answer)
     if step.view is not None:
         monitor.compare(step.view, step.act, answer)
+    for req, tags in (step.read or {}).items():
+        if req not in monitor.ledger.records:
+            raise WrongInput(f"read names {req!r}, expected a request that holds KV")
+        monitor.read(req, tags)
 
 
 # ---- a run that nobody performed

@@ -25,6 +25,7 @@ COMMANDS = {
     "explore": ("kvledger.spec.explore", "visit every state of a small world"),
     "explain": ("kvledger.tests.report.explain", "say in words what a stored trace shows"),
     "zoo": ("kvledger.tests.zoo.hunt", "hunt the faults that the kit must catch"),
+    "needs": ("kvledger.tests.law.needs", "delete each guard of the law in turn, and see what it changes"),
 }
 EXAMPLES = """examples:
   kvledger check                        check the backends that ship with kvledger

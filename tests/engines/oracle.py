@@ -178,23 +178,8 @@ class Oracle:
         return reply
 
     def view(self) -> View:
-        """The ledger, as a backend would show it."""
-        ledger, world = self.ledger, self.ledger.world
-        held = {record.row for record in ledger.records.values()}
-        private = sum(page.kind == PRIVATE for page in ledger.pages.values())
-        evictable = len(ledger.evictable())
-        return View(
-            free_rows=[row for row in range(1, world.rows + 1) if row not in held],
-            free_pages=[page for page in range(1, world.pages + 1) if ledger.is_free(page)],
-            records={req: RecordView(*record) for req, record in ledger.records.items()},
-            table={req: self._slots(req, record.allocated_len) for req, record in ledger.records.items()},
-            cached={
-                page: CachedView(state.owner, state.locks)
-                for page, state in ledger.pages.items()
-                if state.kind == CACHED
-            },
-            totals=Totals(ledger.free_pages(), evictable, len(ledger.pages) - private - evictable, private),
-        )
+        """The ledger's."""
+        return shown(self.ledger)
 
     def write(self, slots: Sequence[int], tags: Sequence[int]) -> None:
         """Each slot holds its tag."""
@@ -202,11 +187,30 @@ class Oracle:
 
     def read(self, req: ReqId) -> Sequence[int]:
         """What stands in the slots of [0, committed_len)."""
-        return [self.content[slot] for slot in self._slots(req, self.ledger.records[req].committed_len)]
+        return [self.content[slot] for slot in slots_of(self.ledger, req, self.ledger.records[req].committed_len)]
 
-    def _slots(self, req: ReqId, length: int) -> list[int]:
-        size, pages = self.ledger.world.page_size, self.ledger.tables[req]
-        return [slot_of(pages[position // size], position, size) for position in range(length)]
+
+def shown(ledger: Ledger) -> View:
+    """The ledger, as a backend would show it."""
+    world = ledger.world
+    held = {record.row for record in ledger.records.values()}
+    private = sum(page.kind == PRIVATE for page in ledger.pages.values())
+    evictable = len(ledger.evictable())
+    cached = {page: state for page, state in ledger.pages.items() if state.kind == CACHED}
+    return View(
+        free_rows=[row for row in range(1, world.rows + 1) if row not in held],
+        free_pages=[page for page in range(1, world.pages + 1) if ledger.is_free(page)],
+        records={req: RecordView(*record) for req, record in ledger.records.items()},
+        table={req: slots_of(ledger, req, record.allocated_len) for req, record in ledger.records.items()},
+        cached={page: CachedView(state.owner, state.locks) for page, state in cached.items()},
+        totals=Totals(ledger.free_pages(), evictable, len(ledger.pages) - private - evictable, private),
+    )
+
+
+def slots_of(ledger: Ledger, req: ReqId, length: int) -> list[int]:
+    """The slots of [0, length) of a request that holds a row."""
+    size, pages = ledger.world.page_size, ledger.tables[req]
+    return [slot_of(pages[position // size], position, size) for position in range(length)]
 
 
 def _declared(order: str, capabilities: frozenset[str], publishes_on: Iterable[str]) -> Declaration:

@@ -14,7 +14,7 @@ from kvledger.spec.backend import KeepsContent, Make, Scrambles
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.page import pages_for
-from kvledger.spec.reply import tidy, tidy_view
+from kvledger.spec.reply import numbers, tidy, tidy_view
 from kvledger.spec.rules import RULES, VIEW_PARTS, Broken
 from kvledger.spec.trace import Step
 from kvledger.spec.world import World, WrongInput
@@ -191,11 +191,22 @@ class Lockstep:
         if self.grade.content and self.world.has("CONTENT"):
             looked_at.add("CONTENT")
             for req in self.ledger.records:
-                self.monitor.read(req, self._theirs(cast(KeepsContent, self.backend).read, req))
+                self._read(req)
         if self.grade.scramble and self.world.has("SCRAMBLE"):
             looked_at.add("SCRAMBLE")
             self._theirs(cast(Scrambles, self.backend).scramble)
         return looked_at
+
+    def _read(self, req: str) -> None:
+        """What a request reads through the backend's table; kept where it is not its own."""
+        tags = self._theirs(cast(KeepsContent, self.backend).read, req)
+        tags = self._theirs(numbers, tags, f"{self.world.declared.name} read {req}", "its tags")
+        try:
+            self.monitor.read(req, tags)
+        except Broken:
+            if self._record:
+                self.steps[-1] = self.steps[-1]._replace(read={req: tags})
+            raise
 
     def _theirs(self, call: Callable[..., T], *args: object) -> T:
         """Somebody else's code: what it raises is a finding."""

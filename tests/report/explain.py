@@ -12,7 +12,7 @@ from kvledger.tests.kit.again import DRAIN, calls_of
 from kvledger.tests.kit.lockstep import HANGS, LOST, RAISES, Finding
 from kvledger.tests.report.terminal import Screen, show
 
-NOT_STORED = (RAISES, HANGS, "TAG-1", "REC-3")
+NOT_STORED = (RAISES, HANGS, "REC-3")
 
 HELP = """examples:
   kvledger explain .kvledger/page-6-7a3f.itf.json               the failure screen of a stored run
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def found_in(trace: Trace, file: str) -> Finding | None:
-    """The first finding in what is stored. What was raised, or read as content, is not: there the run's own word
+    """The first finding in what is stored. What was raised, or came of overwriting, is not: there the run's own word
     stands, if nothing breaks before."""
     at, rule = trace.at or 0, trace.rule or ""
     if rule in NOT_STORED and at <= len(trace.steps):

@@ -9,11 +9,7 @@ from kvledger.spec.worlds import Scope
 
 
 def reachable(world: World, scope: Scope) -> list[Ledger]:
-    """One of each up to renaming, in the order of the search. Every state has a move, so each is seen before one."""
-    found: dict[int, Ledger] = {}
-
-    def note(before: Ledger, *_: object) -> None:
-        found[id(before)] = before
-
-    explore(world, scope, on_transition=note)
-    return list(found.values())
+    """One of each up to renaming, in the order of the search."""
+    found: list[Ledger] = []
+    explore(world, scope, on_state=lambda ledger, _: found.append(ledger))
+    return found

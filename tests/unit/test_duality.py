@@ -11,27 +11,25 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import chain, combinations, count, islice, product
+from itertools import combinations, product
 from typing import TypeAlias
 
 import pytest
 
 from kvledger.spec.action import file_of, members_of, name_of
 from kvledger.spec.actions import Action
-from kvledger.spec.actions.answering import matches
-from kvledger.spec.actions.taking import demand
 from kvledger.spec.answer import Freed, Granted, Refused
 from kvledger.spec.explore import Answer, moves
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.rules import RULES, Broken
-from kvledger.spec.world import Declaration, PageId, World
+from kvledger.spec.world import Declaration, World
 from kvledger.spec.worlds import A3, B3, KEPT, PLAIN, WORLDS, Scope
+from kvledger.tests.law.near import SHORT, near, near_freed
 from kvledger.tests.unit.reachable import reachable
 
 Tally: TypeAlias = Counter[str | None]  # how often each rule was broken; None: how many answers were accepted
 Candidates: TypeAlias = Callable[[Ledger, Action, Collection[Answer]], Iterable[Answer]]
 
-SHORT = (None, "rows", "pages")
 ONE_REQUEST = Scope(("r0",), (A3, B3), ("a",), max_kv=4)
 # what is declared (publishes at checkpoint and finish; at extend and decode, and keeps duplicates): judged, accepted
 EVERY = [(PLAIN, 144_157, 526), (KEPT, 1_366_087, 1_052)]
@@ -123,58 +121,3 @@ def every(ledger: Ledger, act: Action, _: Collection[Answer]) -> Iterator[Answer
         evictions,
     ):
         yield Granted(row, matched, new, (("r0", stays),) if stays else (), gone)
-
-
-# ---- answers near the legal ones
-
-
-def near(ledger: Ledger, act: Action, legal: Collection[Answer]) -> Iterator[Answer]:
-    """One change away from each legal answer; and some grants, for where none is legal."""
-    world, room = ledger.world, frozenset(ledger.evictable())
-    pages = range(world.pages + 2)
-    yield from plain_grants(ledger, act)
-    yield from (Refused(short, gone) for short in SHORT for gone in (frozenset[PageId](), room))
-    for answer in legal:
-        for page in pages:
-            yield replace(answer, evicted=answer.evicted ^ {page})
-            yield from (replace(answer, evicted=answer.evicted ^ {page, other}) for other in answer.evicted - {page})
-        if isinstance(answer, Refused):
-            continue
-        if answer.pages:
-            yield from (replace(answer, rows=rows) for rows in changed(answer.rows, range(world.rows + 2)))
-        yield from (replace(answer, matched=lists) for lists in one_changed(answer.matched, pages))
-        yield from (replace(answer, pages=lists) for lists in one_changed(answer.pages, pages))
-        stays = dict(answer.published)
-        for req in [*ledger.requests, "nobody"]:
-            for changed_to in changed(stays.get(req, ()), pages):
-                published = {**stays, req: changed_to}
-                yield replace(answer, published=tuple(each for each in published.items() if each[1]))
-
-
-def plain_grants(ledger: Ledger, act: Action) -> Iterator[Granted]:
-    """What a backend would answer that counts its rows and pages from 1 on, whoever has them."""
-    taking = members_of(ledger, act)
-    starting = sum(member.starts for member in taking)
-    for gone in (frozenset[PageId](), frozenset(ledger.evictable())):
-        ids = count(1)
-        pages = tuple(tuple(islice(ids, asked)) for asked in demand(ledger, taking))
-        yield Granted(tuple(range(1, starting + 1)), next(matches(ledger, taking)), pages, evicted=gone)
-
-
-def near_freed(freed: Freed, world: World) -> Iterator[Freed]:
-    """One page or row more, less, or another."""
-    yield from (freed._replace(pages=tuple(sorted(pages))) for pages in changed(freed.pages, range(world.pages + 1)))
-    yield from (freed._replace(rows=tuple(sorted(rows))) for rows in changed(freed.rows, range(world.rows + 1)))
-
-
-def changed(items: tuple[int, ...], ids: Collection[int]) -> Iterator[tuple[int, ...]]:
-    """One item another, the last one gone, or one more at the end."""
-    for at in range(len(items)):
-        yield from ((*items[:at], each, *items[at + 1 :]) for each in ids)
-    yield from chain([items[:-1]], ((*items, each) for each in ids))
-
-
-def one_changed(lists: tuple[tuple[int, ...], ...], ids: Collection[int]) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """One of the lists changed in one place."""
-    for at, each in enumerate(lists):
-        yield from ((*lists[:at], other, *lists[at + 1 :]) for other in changed(each, ids))
