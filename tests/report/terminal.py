@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import cast
@@ -96,11 +96,12 @@ def _folded(lead: str, text: str) -> list[str]:
 def _history(screen: Screen) -> tuple[Ledger, list[Line], list[tuple[str, Callable[[Ledger], str]]]]:
     """Judge the steps once more, watching the rows and pages that the finding is about."""
     *earlier, guilty = screen.steps
-    first = Monitor(screen.world, count_armed=False)
+    first, held = Monitor(screen.world, count_armed=False), dict[str, int]()
     for step in earlier:
         _repeat(first, step)
+        held |= {req: record.row or 0 for req, record in first.ledger.records.items()}
     before = first.ledger
-    subjects = _subjects(screen.finding, before, guilty)
+    subjects = _subjects(screen.finding, before, guilty, held)
     again = Monitor(screen.world, count_armed=False)
     lines = []
     for number, step in enumerate(screen.steps, 1):
@@ -129,10 +130,12 @@ def _answered(step: Step) -> str:
     return "" if isinstance(step.act, Submit) and isinstance(step.answer, Reply) else answer_in_words(step.answer)
 
 
-def _subjects(finding: Finding, before: Ledger, guilty: Step) -> list[tuple[str, Callable[[Ledger], str]]]:
-    """The rows and pages that the facts name, then those of the request that they name."""
+def _subjects(
+    finding: Finding, before: Ledger, guilty: Step, held: Mapping[str, int]
+) -> list[tuple[str, Callable[[Ledger], str]]]:
+    """The rows and pages that the facts name, then those of the request that they name. held: its last row."""
     found: dict[tuple[str, int], None] = {}
-    for kind, number in _named(finding, before, guilty):
+    for kind, number in _named(finding, before, guilty, held):
         if len(found) < SUBJECTS:
             found[kind, number] = None
 
@@ -142,7 +145,9 @@ def _subjects(finding: Finding, before: Ledger, guilty: Step) -> list[tuple[str,
     return [(f"{kind} {number}", watch(kind, number)) for kind, number in found]
 
 
-def _named(finding: Finding, before: Ledger, guilty: Step) -> Iterator[tuple[str, int]]:
+def _named(
+    finding: Finding, before: Ledger, guilty: Step, held: Mapping[str, int]
+) -> Iterator[tuple[str, int]]:
     facts = finding.facts
     kind, _, number = str(facts.get("subject", "")).partition(" ")
     if kind in ("row", "page") and number.isdecimal():
@@ -158,8 +163,8 @@ def _named(finding: Finding, before: Ledger, guilty: Step) -> Iterator[tuple[str
         said, law = (Counter(cast(Freed, facts[name]).pages) for name in ("freed", "law"))
         yield from (("page", page) for page in sorted((said - law) + (law - said)))
     req = facts.get("req", facts.get("subject", getattr(guilty.act, "req", None)))
-    if req in before.records and before.world.has("ROWS"):
-        yield "row", cast(int, before.records[str(req)].row)
+    if req in held and before.world.has("ROWS"):
+        yield "row", held[str(req)]
     yield from (("page", page) for page in before.tables.get(str(req), ()))
     if isinstance(guilty.answer, Reply):
         size = before.world.page_size

@@ -1,4 +1,4 @@
-"""Every stored vector: a valid one ends in the situation of its name, a broken one breaks the rule of its name alone."""
+"""Every stored vector: a valid one ends in the situation of its name, a broken one breaks just the rule of its name."""
 
 from __future__ import annotations
 
