@@ -211,12 +211,13 @@ def _namespace(facts: Facts, _: Ledger) -> str:
     return f"{facts['req']} matched page {facts['page']}, which another namespace published."
 
 
-def _published(facts: Facts, _: Ledger) -> str:
+def _published(facts: Facts, ledger: Ledger) -> str:
     if facts.get("barred"):
         return f"{facts['req']} was published by {facts['by']}, which may not publish it."
+    most = ledger.publishable(facts["committed"]) * ledger.world.page_size
     return (
-        f"{facts['req']} is published up to {facts['upto']}, but only [0, {facts['committed']}) has KV to publish, "
-        "and only in whole pages."
+        f"{facts['req']} is published up to {facts['upto']}, but only its first {_tokens(facts['committed'])} may be, "
+        f"for they have KV; in whole pages that is {most}."
     )
 
 

@@ -74,7 +74,8 @@ def show(screen: Screen) -> str:
         out += _folded(f"BROKEN  {rule.title:26}", rule.sentence)
     where = "in the drain probe, " if screen.drained else ""
     out += [f"        {where}by {name_of(guilty.act)}, at step {screen.finding.step}", ""]
-    out += _table(lines, [title for title, _ in subjects], sides(screen.finding.rule, screen.finding.facts, before))
+    out += _table(lines, [title for title, _ in subjects], sides(screen.finding.rule, screen.finding.facts, before),
+                  "kind" in screen.finding.facts)  # fmt: skip
     out += ["", *textwrap.wrap(because(screen.finding.rule, screen.finding.facts, before), WIDTH)]
     out += [*textwrap.wrap(screen.blind, WIDTH)] if screen.blind else []
     out += ["", *_commands(screen, rule), *_tally(screen)]
@@ -152,6 +153,9 @@ def _named(
     kind, _, number = str(facts.get("subject", "")).partition(" ")
     if kind in ("row", "page") and number.isdecimal():
         yield kind, int(number)
+    if "upto" in facts and facts.get("req") in before.tables:  # published too far: the last page of it
+        table = before.tables[str(facts["req"])]
+        yield from (("page", page) for page in table[(cast(int, facts["upto"]) - 1) // before.world.page_size :][:1])
     for name in ("page", "own", "row_lists"):
         if isinstance(facts.get(name), int):
             yield "page", facts[name]  # type: ignore[misc]
@@ -172,10 +176,10 @@ def _named(
             yield from (("page", page_of(slot, size)) for slot in slots)
 
 
-def _table(lines: list[Line], subjects: list[str], both: tuple[str, str] | None) -> list[str]:
+def _table(lines: list[Line], subjects: list[str], both: tuple[str, str] | None, after: bool) -> list[str]:
     """Step, action, answer, then a column for each subject, the one that the finding is about first.
 
-    both: what law and backend say of that one at the guilty step.
+    both: what law and backend say of that one at the guilty step. after: the states of the guilty step are after it.
     """
     cell = " / ".join(both) if both and subjects else ""
     said_by_both = 0 < len(cell) <= STATES - 2  # the sentence below says it, too
@@ -205,6 +209,8 @@ def _table(lines: list[Line], subjects: list[str], both: tuple[str, str] | None)
             out.append(f"          {more[0]:{action}}{more[1]}")
     if said_by_both:
         out.append(f"{'law says / backend says':>{min(10 + action + answer + 23, WIDTH)}}")
+    if len(widths) > said_by_both and not after:
+        out.append(f"{'(the line >: before the step)':>{min(10 + action + answer + sum(widths), WIDTH)}}")
     return out
 
 

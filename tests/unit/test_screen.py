@@ -178,13 +178,13 @@ def test_odd_numbers_in_a_view(bench: Bench, view: str, rule: str, shows: str, b
     judge_form(screen)
 
 
-def test_content_is_not_stored_and_the_file_says_so(bench: Bench) -> None:
-    """What was read is not in a stored run: explain takes its word for the rule, and a replay shows it."""
+def test_what_was_read_is_stored_where_it_was_wrong(bench: Bench) -> None:
+    """A stored run holds it, so that explain says the same as the check."""
     target = bench.backend(odd("read", "return [tag + 1 for tag in theirs()]"))
     code, screen = bench.check(target)
     assert code == 1 and "BROKEN  TAG-1 own-content" in screen and "KV of something else." in screen
     code, told, _ = bench.call("explain", commands(screen)["again"][1])
-    assert code == 1 and "BROKEN  TAG-1 own-content" in told and "What shows this is not stored" in told
+    assert code == 1 and "BROKEN  TAG-1 own-content" in told and "KV of something else." in told
     judge_form(told)
     code, again, _ = bench.call(*commands(screen)["again"])
     assert code == 1 and body_of(again) == body_of(screen)

@@ -1,0 +1,171 @@
+"""The published tables: which rule is known how well, and how far from its first step a fault is found, by whom.
+
+    python -m kvledger.tests.law.tables           write them into spec/README.md and README.md
+    python -m kvledger.tests.law.tables --check   compare only; exit 1 if anything differs
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Sequence
+from difflib import unified_diff
+from importlib.metadata import version
+from pathlib import Path
+
+from kvledger.spec.actions import Abort, Evict, Finish, Submit
+from kvledger.spec.backend import Make, View
+from kvledger.spec.explore import explore
+from kvledger.spec.rules import RULES, Rule
+from kvledger.spec.situations import SITUATIONS
+from kvledger.spec.world import World, WrongInput
+from kvledger.spec.worlds import WORLDS
+from kvledger.tests.kit.load import build, load_backend
+from kvledger.tests.kit.lockstep import Grade
+from kvledger.tests.kit.search import BUDGETS, Outcome, search
+from kvledger.tests.kit.shrink import run_again
+from kvledger.tests.vectors.make import BROKEN, file_of, stored
+from kvledger.tests.zoo import FAULTS
+from kvledger.tests.zoo.hunt import BLIND, expected
+from kvledger.tests.zoo.sglang_checks import idle_sum_holds, page_check_holds
+
+ROOT = Path(__file__).resolve().parents[2]  # of a clone: .src/ links here
+DRAWN = "Drawn by Hypothesis "
+Holds = Callable[[View, World], bool]
+
+
+def matrix() -> str:
+    """One line a rule: what it says, who owes it, what shows it, and by how much evidence it is known."""
+    armed = {name: _checked(name).armed for name in ("reference", "blocks")}
+    reached = {world: explore(*WORLDS[world]).reached for world in WORLDS}
+    broken, caught = stored(BROKEN), {fault: expected(fault)[0] for fault in FAULTS}
+    lines = [
+        "| rule | sentence | source | owed by | shown by | armed: reference, blocks | vectors: valid, broken "
+        "| catches first | explored in |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for rule in RULES.values():
+        arming = [name for name, situation in SITUATIONS.items() if rule.id in situation.arms]
+        worlds = [world for world, found in reached.items() if found.keys() & set(arming)]
+        cells = [
+            rule.title if rule.must else f"{rule.title} (SHOULD)",
+            rule.sentence,
+            rule.source,
+            rule.owed_by.lower(),
+            " ".join(word.lower() for word in rule.shown_by),
+            ", ".join(f"{counts[rule.id]:,}" if counts[rule.id] else "" for counts in armed.values()).strip(", "),
+            _vectors(rule, len(arming), file_of(rule.title) in broken),
+            " ".join(fault for fault, first in caught.items() if first == rule.id),
+            "all" if len(worlds) == len(WORLDS) else " ".join(worlds),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _vectors(rule: Rule, valid: int, broken: bool) -> str:
+    return ", ".join([str(valid)] * bool(valid) + ["broken"] * broken)
+
+
+def _checked(name: str) -> Outcome:
+    return search(load_backend(name), name=name, budget=BUDGETS["ci"], seed_number=0, grade=Grade())
+
+
+def distances() -> str:
+    """For each fault, on one run (seed 0): calls between the first strike and the finding, by four checks."""
+    lines = [
+        "| fault | kvledger with a view | without | SGLang's idle sum | SGLang's page check |",
+        "|---|---|---|---|---|",
+    ]
+    for fault in FAULTS:
+        make = load_backend(f"kvledger.tests.zoo.{fault}:make")
+        seen = search(make, name=fault, budget=BUDGETS["ci"], seed_number=0, grade=Grade())
+        assert seen.finding is not None and seen.finding.first_strike is not None
+        calls = [(step.act, step.probe) for step in seen.steps]
+        dark, _ = run_again(make, seen.world, calls, grade=BLIND, name=fault, drain=True)
+        strike = seen.finding.first_strike
+        cells = [
+            fault,
+            f"{seen.finding.step - strike}, {seen.finding.rule}",
+            "never" if dark is None else f"{dark.step - strike}, {dark.rule}",
+            *(_later(make, seen, strike, holds) for holds in (idle_sum_holds, page_check_holds)),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _later(make: Make, seen: Outcome, strike: int, holds: Holds) -> str:
+    """When a check of the books alone fails, on the same run; after its last step every request is aborted and the
+    cache emptied, so that it idles."""
+    backend, world = build(make, seen.world)
+    acts = [step.act for step in seen.steps]
+    last = {act.req: act for act in acts if isinstance(act, Submit | Finish | Abort)}  # an id may come again
+    live = [req for req, act in last.items() if isinstance(act, Submit)]
+    try:
+        for number, act in enumerate([*acts, *map(Abort, live), Evict(world.pages)], 1):
+            backend.do(act)
+            view = backend.view()
+            if number >= strike and view is not None and not holds(view, world):
+                return str(number - strike)
+    except Exception as error:  # the engine's own alarm, where it has one
+        return f"{number - strike}, {type(error).__name__}"
+    return "never"
+
+
+TABLES: dict[str, tuple[str, Callable[[], str]]] = {
+    "matrix": ("spec/README.md", matrix),
+    "distances": ("README.md", distances),
+}
+
+
+def place(name: str) -> tuple[str, str, str]:
+    """The text of the file that carries a table: before it, the table, after it."""
+    text = (ROOT / TABLES[name][0]).read_text(encoding="utf-8")
+    found = re.fullmatch(rf"(.*<!-- table {name} .*?-->\n)(.*?)(<!-- end {name} -->.*)", text, re.DOTALL)
+    if found is None:
+        raise WrongInput(f"{TABLES[name][0]}: expected a place for the table {name}")
+    return found[1], found[2], found[3]
+
+
+def _comparable(standing: str, table: str) -> tuple[str, str]:
+    """Another release of Hypothesis draws other moves: then what was counted in a search is not compared."""
+    if standing.rpartition(DRAWN)[2] == table.rpartition(DRAWN)[2]:
+        return standing, table
+    print(f"{DRAWN}{version('hypothesis')} here: what was counted in a search is not compared")
+    return _uncounted(standing), _uncounted(table)
+
+
+def _uncounted(table: str) -> str:
+    counts = re.compile(r"(?<=\| )(?:[\d,]+(?:, [\w-]+)?|never)(?:, [\w-]+)?(?= \|)|\d+\.\d+\.\d+")
+    return counts.sub("", table)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write, or compare. Exit code 1: something differs."""
+    parser = argparse.ArgumentParser(prog="python -m kvledger.tests.law.tables", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a table differs")
+    args = parser.parse_args(argv)
+    try:
+        places = {name: place(name) for name in TABLES}
+    except (OSError, WrongInput) as error:
+        print(f"tables: {error}; they stand in a clone, not in an installed package", file=sys.stderr)
+        return 2
+    differing = 0
+    for name, (file, make_table) in TABLES.items():
+        before, standing, after = places[name]
+        table = f"{make_table()}\n\n{DRAWN}{version('hypothesis')}.\n"
+        if args.check:
+            standing, table = _comparable(standing, table)
+        same = table == standing
+        print(f"{name:12}{file:18}{'as it stands' if same else 'differs' if args.check else 'written'}")
+        if not same and args.check:
+            sys.stdout.writelines(unified_diff(standing.splitlines(True), table.splitlines(True), "stands", "is"))
+        elif not same:
+            (ROOT / file).write_text(before + table + after, encoding="utf-8", newline="\n")
+        differing += not same
+    return 1 if differing and args.check else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,30 @@
+"""What SGLang checks by itself, computed on a backend's own books: its idle sum, and its page check.
+
+SGLang 0.5.23, managers/scheduler_components/invariant_checker.py. The sum, when nothing runs: available + evictable +
+protected == all pages, and all rows are free. The page check, off by default, at every step: 0 <= committed <=
+allocated <= width for every record, no free page within a record's [0, allocated), no page twice on the free list.
+"""
+
+from __future__ import annotations
+
+from kvledger.spec.backend import View
+from kvledger.spec.page import page_of, pages_for
+from kvledger.spec.world import World
+
+
+def idle_sum_holds(view: View, world: World) -> bool:
+    """The sum at idle; it says nothing while a record is held."""
+    if view.records:
+        return True
+    totals = view.totals
+    assert totals is not None and view.free_rows is not None
+    return totals.available + totals.evictable + totals.protected == world.pages and len(view.free_rows) == world.rows
+
+
+def page_check_holds(view: View, world: World) -> bool:
+    """The page check, for the books of one step."""
+    free = view.free_pages or ()
+    width = pages_for(world.context_len, world.page_size) * world.page_size
+    ladder = all(0 <= shown.committed_len <= shown.allocated_len <= width for shown in (view.records or {}).values())
+    owned = {page_of(slot, world.page_size) for slots in (view.table or {}).values() for slot in slots}
+    return ladder and owned.isdisjoint(free) and len(set(free)) == len(free)
