@@ -215,9 +215,11 @@ def _published(facts: Facts, ledger: Ledger) -> str:
     if facts.get("barred"):
         return f"{facts['req']} was published by {facts['by']}, which may not publish it."
     most = ledger.publishable(facts["committed"]) * ledger.world.page_size
+    pending = facts["committed"] < facts["upto"] == len(ledger.requests[facts["req"]].tokens)
+    why = f" Token {facts['upto']} is pending: it was sampled last, and no KV is computed for it." if pending else ""
     return (
         f"{facts['req']} is published up to {facts['upto']}, but only its first {_tokens(facts['committed'])} may be, "
-        f"for they have KV; in whole pages that is {most}."
+        f"for they have KV; in whole pages that is {most}.{why}"
     )
 
 

@@ -219,6 +219,7 @@ def run(args: argparse.Namespace) -> int:
         if name not in WORLDS:
             raise WrongInput(f"world {name!r}: expected some of {', '.join(WORLDS)}")
     reached: set[str] = set()
+    transitions, seconds = 0, 0.0
 
     def progress(states: int, transitions: int) -> None:
         if sys.stderr.isatty() and states % 64 == 0:
@@ -233,8 +234,10 @@ def run(args: argparse.Namespace) -> int:
         print(f"{clear}{name:12}{found.states:>9,}{found.transitions:>13,}{found.depth:>7}{spent:>7.1f}"
               f"  {len(found.reached)} of {len(SITUATIONS)}")  # fmt: skip
         reached |= found.reached.keys()
+        transitions, seconds = transitions + found.transitions, seconds + spent
     missing = [name for name in SITUATIONS if name not in reached]
-    print(f"every law holds in every state; {len(reached)} of {len(SITUATIONS)} situations reached")
+    print(f"every law holds in every state; {len(reached)} of {len(SITUATIONS)} situations reached; "
+          f"{transitions / max(seconds, 1e-9):,.0f} transitions a CPU second")  # fmt: skip
     for name in missing if not args.world else ():
         print(f"  not reached: {name}")
     return 0

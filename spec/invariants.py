@@ -14,7 +14,7 @@ from itertools import chain
 from kvledger.spec import page as page_kernel
 from kvledger.spec import record as record_kernel
 from kvledger.spec.ledger import Entry, Ledger, Tag, Touched
-from kvledger.spec.page import CACHED, FREE, PRIVATE, SpecError, pages_for
+from kvledger.spec.page import CACHED, FREE, FREE_PAGE, PRIVATE, SpecError, pages_for
 from kvledger.spec.world import Holder, PageId, Row
 
 
@@ -32,8 +32,8 @@ def check_whole(ledger: Ledger) -> None:
 def check_touched(ledger: Ledger, touched: Touched) -> None:
     """Every law, at what an edit touched. Left to check_whole: the order of a row that did not change, and the
     counts of children."""
-    locks = list(ledger.locks.values())
-    readers = {page: [page in lock for lock in locks].count(True) for page in touched.pages}
+    readers = Counter(dict.fromkeys(touched.pages, 0))
+    readers.update(chain.from_iterable(touched.pages & lock for lock in ledger.locks.values()))
     _raise(_broken(ledger, touched.holders, readers, touched.keys))
 
 
@@ -84,7 +84,7 @@ def _of_page(
     ledger: Ledger, page: PageId, reading: int, holder_of: Mapping[Row | None, Holder]
 ) -> str | None:
     """PAGE-1, PAGE-2, PAGE-3, LOCK-1, TAG-1."""
-    state, tags = ledger.page(page), ledger.tags.get(page, ())
+    state, tags = ledger.pages.get(page, FREE_PAGE), ledger.tags.get(page, ())
     if not page_kernel.lawful(state) or not 1 <= page <= ledger.world.pages:
         return f"no lawful page: {state}"
     if reading != state.locks:
@@ -111,7 +111,7 @@ def _of_key(ledger: Ledger, key: Tag, entry: Entry | None) -> str | None:
     if not entry.pages or (len(entry.pages) > 1 and not ledger.world.has("DUPLICATES")):
         return f"CACHE-5, {len(entry.pages)} pages under one key"
     for page in entry.pages:
-        if ledger.page(page)[:2] != (CACHED, key):
+        if ledger.pages.get(page, FREE_PAGE)[:2] != (CACHED, key):
             return "CACHE-4, lists a page that is not cached under it"
     if ledger.world.has("LEAF_FIRST") and entry.parent != entry.root and entry.parent not in ledger.index:
         return "CACHE-4, its parent is not cached"

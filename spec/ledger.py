@@ -49,13 +49,15 @@ class Names:
 
     def trail(self, before: Tag, tokens: Iterable[Token]) -> tuple[Tag, ...]:
         """The tag after each of these tokens, in turn."""
-        known, trail = self._tags.get, []
+        tags, trail, fresh = self._tags, list[Tag](), len(self._before)
+        known, add, link = tags.get, trail.append, self._before.append  # the one loop over every token of every prompt
         for token in tokens:
             found = known(step := (before, token))
             if found is None:
-                found = self._tags[step] = len(self._before)
-                self._before.append(before)
-            trail.append(before := found)
+                found = tags[step] = fresh
+                fresh += 1
+                link(before)
+            add(before := found)
         return tuple(trail)
 
     def known(self, before: Tag, tokens: Iterable[Token]) -> Tag | None:

@@ -24,11 +24,13 @@ from kvledger.spec.page import page_of
 from kvledger.spec.reply import Said, counted, numbers, tidy, tidy_view
 from kvledger.spec.rules import Broken, need
 from kvledger.spec.should import left_undone
-from kvledger.spec.situations import armed
+from kvledger.spec.situations import Moment, armed
 from kvledger.spec.staying import Published, staying
 from kvledger.spec.world import PageId, ReqId, Row, Slot, World, WrongInput
 
-WHOLE_EVERY = 64  # steps between two looks at the whole ledger; in between only at what was touched
+# Steps between two looks at the whole ledger, in between only at what was touched: so many, or, in a large pool, one
+# for so many pages in use, for a look costs as much as there is.
+WHOLE_EVERY, PAGES_A_STEP = 64, 16
 
 
 class _Refusal(NamedTuple):
@@ -51,6 +53,7 @@ class Monitor:
         self.arms: set[str] = set()
         self.undone: Counter[str] = Counter()
         self.steps = 0
+        self._whole_at = WHOLE_EVERY
         self._count_armed = count_armed
         self._refused = NO_REFUSAL  # the last call refused for want of room
         self._released: set[ReqId] = set()  # waiting requests that held KV once: stale state may lurk
@@ -69,8 +72,9 @@ class Monitor:
         edit = apply(self.ledger, act, answer, in_place=True)
         self.steps += 1
         check_touched(self.ledger, edit.touched)
-        if self.steps % WHOLE_EVERY == 0:
+        if self.steps >= self._whole_at:
             check_whole(self.ledger)
+            self._whole_at = self.steps + max(WHOLE_EVERY, len(self.ledger.pages) // PAGES_A_STEP)
         return answer
 
     def judge(self, act: Action, reply: Reply | Refused) -> Granted | Refused:
@@ -125,16 +129,15 @@ class Monitor:
         check_whole(self.ledger)
 
     def _count(self, act: Action, answer: Granted | Refused) -> None:
-        members, arms = members_of(self.ledger, act), set[str]()
-        starters = [member.req for member in members if member.starts]
+        moment, arms = Moment(self.ledger, act, answer), set[str]()
         if isinstance(answer, Refused):
             if answer.short:
-                self._refused = _Refusal(act, answer.short, {member.req for member in members})
+                self._refused = _Refusal(act, answer.short, {member.req for member in moment.members})
         elif self._retried(act):
             arms.add("LIVE-1")
             self._refused = NO_REFUSAL
         if isinstance(answer, Granted):
-            for req in starters:
+            for req in (member.req for member in moment.starters):
                 if req in self._released:
                     arms |= {"REC-1", "REC-3"}
                     self._released.discard(req)
@@ -145,8 +148,8 @@ class Monitor:
                 if act.req in self._refused.requests:
                     self._refused = NO_REFUSAL  # the id may come again, and is another request then
         if self._count_armed:
-            arms |= armed(self.ledger, act, answer)
-            self.undone.update(left_undone(self.ledger, act, answer))
+            arms |= armed(moment)
+            self.undone.update(left_undone(moment))
         self._arm(arms)
 
     def _arm(self, rules: set[str]) -> None:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvledger.spec.actions import Action, Evict, Flush
+from kvledger.spec.actions import Evict, Flush
 from kvledger.spec.actions.taking import demand
-from kvledger.spec.answer import Granted, Refused
-from kvledger.spec.ledger import Ledger
+from kvledger.spec.answer import Granted
 from kvledger.spec.situations import Moment
 
 
-def left_undone(ledger: Ledger, act: Action, answer: Granted | Refused) -> Iterator[str]:
+def left_undone(moment: Moment) -> Iterator[str]:
     """The SHOULD rules that this transition does not keep. Looks at the ledger before it."""
-    moment = Moment(ledger, act, answer)
+    ledger, act, answer = moment.ledger, moment.act, moment.answer
     wanted = isinstance(act, Evict | Flush)
     if answer.evicted and not wanted and ledger.free_pages() >= sum(demand(ledger, moment.members)):
         yield "EVICT-3"
     if isinstance(answer, Granted):
         published = dict(answer.published)
-        for req, protected, upto, _ in moment.publishers():
+        for req, protected, upto, _ in moment.publishers:
             done = protected // ledger.world.page_size + len(published.get(req, ()))
             if ledger.requests[req].publish and done < ledger.publishable(upto):
                 yield "CACHE-6"

@@ -8,6 +8,7 @@ and a check must arm every rule often enough.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from kvledger.spec.action import members_of, name_of
@@ -46,25 +47,27 @@ class Moment:
         """The starting members that find something in the cache."""
         return (member for member in self.starters if member.prefix)
 
-    def publishers(self) -> Iterator[Publisher]:
+    @cached_property
+    def publishers(self) -> list[Publisher]:
         """Who may publish in this action, as far as it has committed by its end."""
         ledger, act, declared = self.ledger, self.act, self.ledger.world.declared
         if not isinstance(self.answer, Granted):
-            return
+            return []
         if self.members and name_of(act) in declared.publishes_on:
-            yield from growing(ledger, self.members, self.answer)
-        elif isinstance(act, Checkpoint):
-            yield holding(ledger, act.req, act.upto)
-        elif isinstance(act, Finish) and act.publish and "finish" in declared.publishes_on:
-            yield holding(ledger, act.req, act.keep)
-        elif isinstance(act, Abort) and self.leaver and "abort" in declared.publishes_on:
-            yield holding(ledger, act.req, ledger.records[act.req].committed_len)
+            return growing(ledger, self.members, self.answer)
+        if isinstance(act, Checkpoint):
+            return [holding(ledger, act.req, act.upto)]
+        if isinstance(act, Finish) and act.publish and "finish" in declared.publishes_on:
+            return [holding(ledger, act.req, act.keep)]
+        if isinstance(act, Abort) and self.leaver and "abort" in declared.publishes_on:
+            return [holding(ledger, act.req, ledger.records[act.req].committed_len)]
+        return []
 
     def duplicates(self) -> bool:
         """Whether a page is published whose key is cached already."""
         ledger = self.ledger
         for req, pages in self.answer.published if isinstance(self.answer, Granted) else ():
-            who = next(publisher for publisher in self.publishers() if publisher.req == req)
+            who = next(publisher for publisher in self.publishers if publisher.req == req)
             first = who.protected // ledger.world.page_size
             request = ledger.requests[req]
             if any(ledger.key(request, ordinal) in ledger.index for ordinal in range(first, first + len(pages))):
@@ -113,9 +116,8 @@ def situation(name: str, arms: str = "") -> Callable[[Test], Test]:
     return register
 
 
-def armed(ledger: Ledger, act: Action, answer: Granted | Refused) -> set[str]:
+def armed(moment: Moment) -> set[str]:
     """The rules that this transition could have broken."""
-    moment = Moment(ledger, act, answer)
     return {rule for each in SITUATIONS.values() if each.arms and each.holds(moment) for rule in each.arms}
 
 
@@ -258,13 +260,13 @@ def _(m: Moment) -> bool:
 def _(m: Moment) -> bool:
     may = m.ledger.publishable
     return any(
-        may(who.upto + 1) > may(who.upto) and m.ledger.requests[who.req].publish for who in m.publishers()
+        may(who.upto + 1) > may(who.upto) and m.ledger.requests[who.req].publish for who in m.publishers
     )
 
 
 @situation("a request is barred from publishing", "CACHE-3")
 def _(m: Moment) -> bool:
-    return m.granted and any(not m.ledger.requests[who.req].publish for who in m.publishers())
+    return m.granted and any(not m.ledger.requests[who.req].publish for who in m.publishers)
 
 
 @situation("pages are published")

@@ -7,6 +7,7 @@ Exit 0: conforms. 1: does not. 2: could not tell, or wrong use.
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import io
 import os
@@ -48,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # somebody else's text may hold what no encoding can say
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    gc.set_threshold(100_000, 20, 100)  # a ledger is many small tuples and no cycles: looking for those costs a sixth
     words = list(sys.argv[1:] if argv is None else argv)
     called = next((word for word in words if not word.startswith("-")), "")
     says = f"kvledger {called}".rstrip()

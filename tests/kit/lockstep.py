@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar, cast
@@ -61,6 +62,7 @@ class Lockstep:
             raise WrongInput(f"{name}: make or declare did not return within {self.grade.limit_s} s") from None
         self.monitor = Monitor(self.world, count_armed=count_armed)
         self.steps: list[Step] = []
+        self.judging_s = 0.0  # CPU seconds in the monitor
         self.armed: Counter[str] = Counter()
         self._always = {"ANSWER", *["PROBE"] * self.world.has("GUARDED"), *["DRAIN"] * self._drains_all()}
         self.evidence = set(self._always)
@@ -141,7 +143,9 @@ class Lockstep:
         members = members_of(self.ledger, act)
         reply = self._call(act, probe=False)
         leaves = isinstance(act, Finish | Retract | Abort) and self.ledger.holds_row(act.req)
+        began = time.process_time()
         answer = self.monitor.step(act, reply)
+        self.judging_s += time.process_time() - began
         if isinstance(answer, Granted) and self.grade.content and self.world.has("CONTENT"):
             self._write(members, cast(Reply, reply))
         looked_at = self._look(act, answer)
