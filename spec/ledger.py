@@ -49,13 +49,12 @@ class Names:
 
     def trail(self, before: Tag, tokens: Iterable[Token]) -> tuple[Tag, ...]:
         """The tag after each of these tokens, in turn."""
-        tags, trail, fresh = self._tags, list[Tag](), len(self._before)
-        known, add, link = tags.get, trail.append, self._before.append  # the one loop over every token of every prompt
+        tags, trail, links = self._tags, list[Tag](), self._before
+        known, add, link = tags.get, trail.append, links.append  # the one loop over every token of every prompt
         for token in tokens:
             found = known(step := (before, token))
             if found is None:
-                found = tags[step] = fresh
-                fresh += 1
+                found = tags[step] = len(links)
                 link(before)
             add(before := found)
         return tuple(trail)
