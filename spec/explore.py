@@ -159,6 +159,7 @@ def explore(
     came: list[tuple[int, Action | None, Answer | None]] = [(0, None, None)]
     layer, depth, transitions = [(0, start)], 0, 0
     reached: dict[str, Path] = {}
+    missing = dict(SITUATIONS)
     while layer:
         following = []
         for number, ledger in layer:
@@ -170,11 +171,11 @@ def explore(
                     continue
                 for answer in file.answers(ledger, act, least):
                     transitions += 1
-                    if len(reached) < len(SITUATIONS):
+                    if missing:
                         moment = Moment(ledger, act, answer)
-                        for name, each in SITUATIONS.items():
-                            if name not in reached and each.holds(moment):
-                                reached[name] = (*_path(came, number), (act, answer))
+                        for name in [name for name, each in missing.items() if each.holds(moment)]:
+                            reached[name] = (*_path(came, number), (act, answer))
+                            del missing[name]
                     after = apply(ledger, act, answer).commit()
                     if on_transition is not None:
                         on_transition(ledger, act, answer, after)
