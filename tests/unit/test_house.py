@@ -103,7 +103,7 @@ def code_lines(path: Path) -> int:
 
 
 def test_the_law_stays_short() -> None:
-    """About 1,200 lines of code, without the tools, answering.py and situations.py."""
+    """1,270 lines of code at most, without the tools, answering.py and situations.py."""
     files = {path for name in LAW for path in (ROOT / "spec").glob(f"{name}.py")}
     files.remove(ROOT / "spec/actions/answering.py")
     assert len(files) == len(LAW) - 1 + 12
