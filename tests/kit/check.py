@@ -16,6 +16,7 @@ from kvledger.spec.trace import Trace, text, write
 from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.calibration import calibrate
 from kvledger.tests.kit.generate import POOLS, Pool
+from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.load import NAMES, load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
@@ -26,7 +27,6 @@ from kvledger.tests.report.terminal import Screen, show
 
 SHIPPED = ("reference", "blocks")
 FOLDER = ".kvledger"
-LIMIT = Grade().limit_s
 
 HELP = f"""examples:
   kvledger check                               the backends that ship: {", ".join(SHIPPED)}
@@ -69,8 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
     """--limit, which a replay has as well."""
-    says = f"seconds that one call may take (default {LIMIT:g})"
-    parser.add_argument("--limit", type=float, default=LIMIT, metavar="S", help=says)
+    says = f"seconds that one call may take (default {LIMIT_S:g})"
+    parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="S", help=says)
 
 
 def ask_limit(args: argparse.Namespace) -> float:
@@ -198,7 +198,7 @@ def _command_line(target: str, args: argparse.Namespace) -> str:
     words += [f"--actions {args.actions}"] * bool(args.actions)
     words += [f"--seed {args.seed}"] * bool(args.seed)
     words += [f"--page-size {size}" for size in args.page_size or ()]
-    words += [f"--limit {args.limit:g}"] * (args.limit != LIMIT)
+    words += [f"--limit {args.limit:g}"] * (args.limit != LIMIT_S)
     return " ".join(words + ["--no-view"] * args.no_view)
 
 

@@ -6,6 +6,8 @@ import signal
 import threading
 from types import FrameType
 
+LIMIT_S = 10.0  # seconds, unless somebody says otherwise
+
 
 class Overtime(BaseException):
     """The time is up. Not an Exception, so that a backend which catches those does not catch it."""

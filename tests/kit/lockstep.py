@@ -19,7 +19,7 @@ from kvledger.spec.reply import numbers, tidy, tidy_view
 from kvledger.spec.rules import RULES, VIEW_PARTS, Broken
 from kvledger.spec.trace import Step
 from kvledger.spec.world import World, WrongInput
-from kvledger.tests.kit.limit import Overtime, TimeLimit
+from kvledger.tests.kit.limit import LIMIT_S, Overtime, TimeLimit
 from kvledger.tests.kit.load import brief, build, place_of
 from kvledger.tests.kit.strike import struck
 
@@ -43,7 +43,7 @@ class Grade(NamedTuple):
     view: bool = True
     content: bool = True
     scramble: bool = True
-    limit_s: float = 10.0
+    limit_s: float = LIMIT_S
 
 
 class Lockstep:

@@ -24,7 +24,7 @@ from kvledger.spec.trace import Step, Trace, of_path, said
 from kvledger.spec.worlds import WORLDS, Scope
 from kvledger.tests.kit.probes import forbidden
 from kvledger.tests.law.near import near_replies
-from kvledger.tests.law.needs import ACCEPTED, Switch, Trial, retries, switched, verdict
+from kvledger.tests.law.needs import ACCEPTED, Switch, Trial, retries, switched, verdict, weakened
 from kvledger.tests.law.spoilt import spoilt
 
 NO_TRACE = ("REC-3",)  # shown by two runs of one backend, with stale lengths overwritten and without: no run is enough
@@ -73,13 +73,13 @@ def without_its_guards(trace: Trace) -> str:
         trial = partial(monitor.judge, last.act, last.answer)
     with switched() as switch:
         switch.rule = trace.rule
-        return verdict(trial)
+        return weakened(trial)
 
 
 def alone(rule: str, trial: Trial, switch: Switch) -> bool:
     """Whether nothing else names it, with the rule's guards off, but what implies it."""
     switch.rule = rule
-    after = verdict(trial)
+    after = weakened(trial)
     switch.rule = None
     return after in (ACCEPTED, *RULES[rule].implied_by)
 

@@ -19,7 +19,8 @@ from kvledger.spec.page import pages_for
 from kvledger.spec.world import World
 from kvledger.tests.kit.again import replay_trace
 from kvledger.tests.kit.calibration import calibrate
-from kvledger.tests.kit.check import LIMIT, add_limit, ask_limit, save
+from kvledger.tests.kit.check import add_limit, ask_limit, save
+from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 from kvledger.tests.kit.search import Outcome
@@ -214,5 +215,5 @@ def _command_line(args: argparse.Namespace) -> str:
     for name, (default, _) in SIZES.items():
         value = getattr(args, name.replace("-", "_"))
         words += [f"--{name}", str(value)] if value != default else []
-    words += [f"--limit={args.limit:g}"] * (args.limit != LIMIT)
+    words += [f"--limit={args.limit:g}"] * (args.limit != LIMIT_S)
     return shlex.join(words + ["--view"] * args.view)

@@ -23,7 +23,8 @@ from kvledger.spec.page import page_of
 from kvledger.spec.rules import RULES, Broken, Rule
 from kvledger.spec.trace import Step
 from kvledger.spec.world import World
-from kvledger.tests.kit.lockstep import HANGS, RAISES, Finding, Grade
+from kvledger.tests.kit.limit import LIMIT_S
+from kvledger.tests.kit.lockstep import HANGS, RAISES, Finding
 from kvledger.tests.kit.verdict import HOLDS, Verdict
 
 WIDTH = 80
@@ -235,7 +236,7 @@ def _commands(screen: Screen, rule: Rule | None) -> list[str]:
     else:
         trace, target = shlex.quote(screen.trace), shlex.quote(screen.target)
         test = f"test_{(rule.id if rule else screen.finding.rule).lower().replace('-', '_')}.py"
-        limit = f" --limit {screen.limit_s:g}" if screen.limit_s not in (None, Grade().limit_s) else ""
+        limit = f" --limit {screen.limit_s:g}" if screen.limit_s not in (None, LIMIT_S) else ""
         out.append(f"again    kvledger replay {trace} --backend {target}{limit}")
         out.append(f"pytest   kvledger explain --pytest {trace} > {test}")
     if rule is not None:

@@ -15,7 +15,7 @@ from kvledger.spec.rules import Broken
 from kvledger.spec.world import World
 from kvledger.spec.worlds import WORLDS
 from kvledger.tests.law import tables
-from kvledger.tests.law.needs import Need, needs, search, switched
+from kvledger.tests.law.needs import Need, needs, search, switched, verdict, weakened
 from kvledger.tests.zoo.sglang_checks import idle_sum_holds, page_check_holds
 
 FEW = dict.fromkeys(WORLDS, 200)  # one state in so many
@@ -29,6 +29,13 @@ def test_an_idle_guard_is_told_from_one_that_is_needed() -> None:
     found = search(pending, FEW, quiet=True)
     assert list(pending.values()) == [idle] and found.keys() == {real}
     assert found[real].before == "PAGE-4" and found[real].after != "PAGE-4"
+
+
+def test_where_no_guard_is_off_the_law_may_not_stumble() -> None:
+    """An exception of its own is no verdict; with a guard off it says that the guard was needed."""
+    with pytest.raises(ZeroDivisionError):
+        verdict(lambda: 1 / 0)
+    assert weakened(lambda: 1 / 0) == "ZeroDivisionError"
 
 
 def test_every_guard_of_the_actions_is_in_the_list() -> None:
@@ -98,11 +105,16 @@ def test_what_sglang_would_see(
 # ---- the tables
 
 
+def table(text: str) -> tables.Table:
+    """Of two columns, the second drawn."""
+    return tables.Table("README.md", lambda: text, frozenset({1}))
+
+
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A README with a place for one table."""
     monkeypatch.setattr(tables, "ROOT", tmp_path)
-    monkeypatch.setattr(tables, "TABLES", {"small": ("README.md", lambda: "| 12 |")})
+    monkeypatch.setattr(tables, "TABLES", {"small": table("| kept | 12 |")})
     path = tmp_path / "README.md"
     path.write_text("before\n<!-- table small (generated) -->\nold\n<!-- end small -->\nafter\n")
     return path
@@ -112,7 +124,7 @@ def test_a_table_is_written_where_it_belongs(page: Path, capsys: pytest.CaptureF
     assert tables.main(["--check"]) == 1 and "-old" in capsys.readouterr().out
     assert tables.main([]) == 0
     lines = page.read_text().splitlines()
-    assert lines[0] == "before" and lines[2] == "| 12 |" and lines[-1] == "after"
+    assert lines[0] == "before" and lines[2] == "| kept | 12 |" and lines[-1] == "after"
     assert tables.main(["--check"]) == 0
 
 
@@ -120,10 +132,11 @@ def test_another_release_of_hypothesis_counts_otherwise(page: Path, monkeypatch:
     """What was drawn is not compared then, and everything else is."""
     assert tables.main([]) == 0
     monkeypatch.setattr(tables, "version", lambda _: "99.0.0")
-    monkeypatch.setitem(tables.TABLES, "small", ("README.md", lambda: "| 13 |"))
+    monkeypatch.setitem(tables.TABLES, "small", table("| kept | 13 |"))
     assert tables.main(["--check"]) == 0
-    monkeypatch.setitem(tables.TABLES, "small", ("README.md", lambda: "| thirteen |"))
-    assert tables.main(["--check"]) == 1
+    for other in ("| 1 | 13 |", "| | 13 |", "| kept | 13 |\n| more | 1 |"):
+        monkeypatch.setitem(tables.TABLES, "small", table(other))
+        assert tables.main(["--check"]) == 1
 
 
 def test_without_a_place_there_is_one_line(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
