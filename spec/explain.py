@@ -302,7 +302,9 @@ _SENTENCES: dict[str, Callable[[Facts, Ledger], str]] = {
     "TAG-1": _content,
     "PAGE-1": _page_one,
     "PAGE-2": _page_lost,
-    "PAGE-3": lambda facts, _: f"Page 0 was handed to {facts['req']}.",
+    "PAGE-3": lambda facts, _: (
+        f"Page 0, the padding page, was handed to {facts['req']}. An adapter whose engine counts pages from 0 adds 1."
+    ),
     "PAGE-4": _demand,
     "PAGE-5": _page_refused,
     "PAGE-6": _freed,
