@@ -1,9 +1,4 @@
-"""Breadth-first search through every state of a small world, up to names: pages, rows, tokens, requests.
-
-Two states are one if a renaming turns one into the other. `canon` writes that down: the prefixes of all live
-requests and cached keys as a tree without token names, each node with what ends or is cached there. What is
-free, private or locked, and by whom, follows from that by the laws, so it need not be said.
-"""
+"""Breadth-first search through every state of a small world, up to names: pages, rows, tokens, requests."""
 
 from __future__ import annotations
 
@@ -18,71 +13,15 @@ from typing import NamedTuple, TypeAlias
 from kvledger.spec.action import apply, file_of
 from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
 from kvledger.spec.answer import Granted, Refused
+from kvledger.spec.canon import remembering
 from kvledger.spec.invariants import check_whole
-from kvledger.spec.ledger import Ledger, Tag
+from kvledger.spec.ledger import Ledger
 from kvledger.spec.situations import SITUATIONS, Moment
-from kvledger.spec.world import PageId, ReqId, World, WrongInput
+from kvledger.spec.world import World, WrongInput
 from kvledger.spec.worlds import WORLDS, Scope
 
 Answer: TypeAlias = Granted | Refused
 Path: TypeAlias = tuple[tuple[Action, Answer], ...]
-Mark: TypeAlias = tuple[int, ...]
-
-
-def canon(ledger: Ledger) -> Hashable:
-    """The state up to renaming."""
-    before = ledger.names.before
-    under: dict[Tag, set[Tag]] = {}
-    roots: set[Tag] = set()
-
-    def path_to(tag: Tag) -> None:
-        parent = before(tag)
-        while parent and tag not in under.setdefault(parent, set()):
-            under[parent].add(tag)
-            tag, parent = parent, before(parent)
-        if not parent:
-            roots.add(tag)
-
-    ends: dict[Tag, list[Mark]] = {}
-    for req, request in ledger.requests.items():
-        path_to(request.trail[-1])
-        ends.setdefault(request.trail[-1], []).append(mark(ledger, req))
-    cached: dict[Tag, Hashable] = {}
-    readers = readers_of(ledger) if ledger.world.has("DUPLICATES") else {}
-    for key, entry in ledger.index.items():
-        path_to(key)
-        cached[key] = tuple(sorted(readers.get(page, ()) for page in entry.pages))
-
-    def tree(tag: Tag) -> tuple[Hashable, ...]:
-        return (
-            tuple(sorted(ends.get(tag, ()))),
-            cached.get(tag, ()),
-            tuple(sorted(map(tree, under.get(tag, ())))),
-        )
-
-    return tuple(sorted(map(tree, roots)))
-
-
-def mark(ledger: Ledger, req: ReqId) -> Mark:
-    """All that matters of a request but its tokens."""
-    request, record = ledger.requests[req], ledger.record(req)
-    limit = -1 if request.match_limit is None else request.match_limit
-    return (record.holds_kv, record.protected_len, record.committed_len, record.allocated_len, limit, request.publish)
-
-
-def readers_of(ledger: Ledger) -> dict[PageId, tuple[Mark, ...]]:
-    """Who reads each page, when a key may have several: as marks, for holders have no names here."""
-    readers: dict[PageId, list[Mark]] = {}
-    for holder, pages in ledger.locks.items():
-        for page in pages:
-            readers.setdefault(page, []).append(mark(ledger, holder))
-    return {page: tuple(sorted(marks)) for page, marks in readers.items()}
-
-
-def exact(ledger: Ledger) -> Hashable:
-    """The state with all its names: what an unreduced search goes by."""
-    maps = (ledger.requests, ledger.records, ledger.tables, ledger.locks, ledger.pages, ledger.index)
-    return tuple(frozenset(each.items()) for each in maps)
 
 
 def moves(ledger: Ledger, scope: Scope) -> Iterator[Action]:
@@ -143,18 +82,19 @@ def explore(
     scope: Scope,
     *,
     least: bool = True,
-    state_of: Callable[[Ledger], Hashable] = canon,
+    state_of: Callable[[Ledger], Hashable] | None = None,
     on_transition: OnTransition | None = None,
     on_state: OnState | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Exploration:
     """Visit every state, check every law in each, and note the shortest path to every situation.
 
-    least: of all legal answers, one of each kind that matters; False: all of them. on_transition is called with
-    the ledger before, the action, the answer and the ledger after; on_state with each state before its moves, nearest
-    first, and what tells its shortest path. Raises SpecError where a law fails.
+    least: of all legal answers, one of each kind that matters; False: all of them. state_of: what tells states
+    apart; `canon`, unless told. on_transition is called with the ledger before, the action, the answer and the ledger
+    after; on_state with each state before its moves, nearest first, and what tells its shortest path. Raises
+    SpecError where a law fails.
     """
-    start = Ledger.start(world)
+    start, state_of = Ledger.start(world), state_of or remembering()
     seen: set[Hashable] = {state_of(start)}
     came: list[tuple[int, Action | None, Answer | None]] = [(0, None, None)]
     layer, depth, transitions = [(0, start)], 0, 0

@@ -19,11 +19,13 @@ from kvledger.spec.world import PageId, ReqId
 
 def closed_sets(ledger: Ledger, reading: Collection[PageId], least: int, exact: bool) -> Iterator[frozenset[PageId]]:
     """The sets of pages that may be evicted: at least so many (exactly, for the least answers)."""
-    pages = [page for page in sorted(ledger.evictable()) if page not in reading]
     first = max(0, least)
-    for size in range(first, len(pages) + 1):
-        if exact and size > first:
+    if not first:
+        yield frozenset()
+        if exact:
             return
+    pages = [page for page in sorted(ledger.evictable()) if page not in reading]
+    for size in [first] if exact else range(max(1, first), len(pages) + 1):
         for chosen in combinations(pages, size):
             if closed(ledger, frozenset(chosen)):
                 yield frozenset(chosen)

@@ -13,7 +13,8 @@ import pytest
 
 from kvledger.spec.action import name_of, step
 from kvledger.spec.actions import Action
-from kvledger.spec.explore import Answer, Exploration, canon, exact, explore, mark
+from kvledger.spec.canon import canon, exact, with_tokens
+from kvledger.spec.explore import Answer, Exploration, explore
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.situations import SITUATIONS, Moment
 from kvledger.spec.world import World
@@ -71,17 +72,12 @@ def test_the_path_to_a_situation_leads_there_by_lawful_steps(name: str) -> None:
 @pytest.mark.parametrize("name", WORLDS)
 def test_no_state_is_lost_by_forgetting_the_names_of_tokens(name: str) -> None:
     """What a scope may submit and sample must not tell states apart that `canon` takes for one."""
-
-    def with_tokens(ledger: Ledger) -> Hashable:
-        requests = sorted((request.trail[-1], mark(ledger, req)) for req, request in ledger.requests.items())
-        return tuple(requests), tuple(sorted(ledger.index))
-
     images = {canon(Ledger.start(WORLDS[name][0]))}
 
     def note(before: Ledger, act: Action, answer: Answer, after: Ledger) -> None:
         images.add(canon(after))
 
-    explore(*WORLDS[name], state_of=lambda ledger: (canon(ledger), with_tokens(ledger)), on_transition=note)
+    explore(*WORLDS[name], state_of=with_tokens, on_transition=note)
     assert images == explored(name).seen
 
 

@@ -11,7 +11,8 @@ from collections.abc import Hashable, Sequence
 from kvledger.spec.action import file_of
 from kvledger.spec.actions import Action, Decode, Extend, Submit
 from kvledger.spec.backend import Make, View
-from kvledger.spec.explore import canon, moves
+from kvledger.spec.canon import canon
+from kvledger.spec.explore import moves
 from kvledger.spec.trace import Step
 from kvledger.spec.world import Token, World
 from kvledger.spec.worlds import Scope
