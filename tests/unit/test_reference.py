@@ -1,13 +1,10 @@
-"""The reference against numbers counted by hand, and against numbers observed on the system it is shaped after."""
+"""The reference as a backend: numbers counted by hand, and numbers observed on the system it is shaped after."""
 
 from __future__ import annotations
 
 import pytest
 
-from kvledger.reference.allocator import PagedTokenToKVPoolAllocator, TokenToKVPoolAllocator
 from kvledger.reference.backend import Backend, make, make_chunk_cache
-from kvledger.reference.radix_cache import RadixCache, RadixKey
-from kvledger.reference.rows import OutOfRoom, ReqKvInfo, ReqToTokenPool
 from kvledger.spec.actions import Abort, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
 from kvledger.spec.backend import Action, Freed, RecordView, Refused, Reply, Totals
 from kvledger.spec.world import World
@@ -200,68 +197,6 @@ def test_what_a_call_matches_it_does_not_evict() -> None:
     assert answer.evicted == {2, 3}
 
 
-def a_tree(pages: int, page_size: int) -> tuple[RadixCache, PagedTokenToKVPoolAllocator]:
-    allocator = PagedTokenToKVPoolAllocator(pages * page_size, page_size)
-    return RadixCache(ReqToTokenPool(1, 1), allocator, page_size), allocator
-
-
-def put(tree: RadixCache, allocator: PagedTokenToKVPoolAllocator, tokens: str) -> list[int]:
-    """Insert tokens under slots from the allocator; returns those slots."""
-    [slots] = allocator.alloc_extend([0], [len(tokens)], [-1])
-    there = tree.insert(RadixKey(tuple(tokens), "n"), slots)
-    allocator.free(slots[:there])
-    return slots
-
-
-def test_a_split_keeps_the_locks() -> None:
-    """Someone reads ABCDEF when a match ends behind AB: both halves are read by one, all 6 tokens stay protected."""
-    tree, allocator = a_tree(pages=4, page_size=2)
-    slots = put(tree, allocator, "ABCDEF")
-    _, leaf = tree.match_prefix(RadixKey(tuple("ABCDEF"), "n"))
-    tree.inc_lock_ref(leaf)
-    found, upper = tree.match_prefix(RadixKey(tuple("ABCX"), "n"))  # C agrees, but half a page is none
-    assert found == slots[:2]
-    assert leaf.parent is upper and upper.parent is tree.root_node
-    assert (leaf.lock_ref, upper.lock_ref) == (1, 1)
-    assert (tree.protected_size, tree.evictable_size) == (6, 0)
-    tree.inc_lock_ref(upper)
-    tree.dec_lock_ref(leaf)
-    assert (tree.protected_size, tree.evictable_size) == (2, 4)
-    assert tree.evict(100) == 4
-    assert tree.match_prefix(RadixKey(tuple("ABCDEF"), "n")).device_indices == slots[:2]
-
-
-def test_the_least_recently_used_leaf_goes_first() -> None:
-    """Inserted A, B, C; A is used again: B goes, then C, then A."""
-    tree, allocator = a_tree(pages=3, page_size=1)
-    pages = {letter: put(tree, allocator, letter)[0] for letter in "ABC"}
-    tree.match_prefix(RadixKey(("A",), "n"))
-    assert tree.evict(2) == 2
-    assert allocator.freed == [pages["B"], pages["C"]]
-    assert tree.evict(2) == 1
-    assert allocator.freed[2:] == [pages["A"]]
-
-
-def test_what_was_locked_can_go_once_unlocked() -> None:
-    """The only leaf is passed over while it is read, and found again afterwards."""
-    tree, allocator = a_tree(pages=1, page_size=1)
-    put(tree, allocator, "A")
-    _, leaf = tree.match_prefix(RadixKey(("A",), "n"))
-    tree.inc_lock_ref(leaf)
-    assert tree.evict(1) == 0
-    tree.dec_lock_ref(leaf)
-    assert tree.evict(1) == 1
-
-
-def test_a_parent_goes_after_its_children_whatever_its_age() -> None:
-    """AB, then its children C (older) and D; X is the youngest. C, D, then AB, whose last use was D's, then X."""
-    tree, allocator = a_tree(pages=8, page_size=1)
-    abc, abd, x = put(tree, allocator, "ABC"), put(tree, allocator, "ABD"), put(tree, allocator, "X")
-    allocator.freed.clear()
-    assert [tree.evict(1) for _ in range(5)] == [1, 1, 2, 1, 0]
-    assert allocator.freed == [abc[2], abd[2], *abc[:2], *x]
-
-
 def test_evict_takes_whole_nodes_and_at_least_n() -> None:
     """The one leaf has two pages: asked for one, both go; then there is nothing to evict."""
     backend = make(World(rows=1, context_len=8, pages=4, page_size=2))
@@ -387,39 +322,3 @@ def test_content_is_read_through_the_table() -> None:
     backend.write(ok(backend, Extend((("b", 3, "z"),))).slots[0], [23])
     assert backend.read("a") == [11, 12, 13]
     assert backend.read("b") == [11, 12, 23]
-
-
-def test_a_row_is_reused_only_by_who_carries_kv() -> None:
-    """A row number without KV is what a hand-written release leaves behind (sglang#37167)."""
-    pool = ReqToTokenPool(size=2, max_context_len=4)
-    record = ReqKvInfo()
-    assert pool.alloc([record]) == [2]
-    record.kv_allocated_len = 3
-    assert pool.alloc([record, ReqKvInfo()]) == [2, 1]
-    with pytest.raises(OutOfRoom):
-        pool.alloc([ReqKvInfo()])
-    record.kv_allocated_len = 0
-    with pytest.raises(AssertionError, match="carries no KV"):
-        pool.alloc([record])
-    pool.free(record)
-    with pytest.raises(AssertionError, match="holds no KV"):
-        pool.free(record)
-    assert pool.free_slots == [2]
-
-
-def test_a_page_is_freed_once() -> None:
-    """First in, first out by slots; last in, first out by pages; never twice, never the padding page."""
-    tokens, pages = TokenToKVPoolAllocator(3), PagedTokenToKVPoolAllocator(6, 2)
-    for allocator, order in ((tokens, [2, 3, 1]), (pages, [1, 2, 3])):
-        [slots] = allocator.alloc_extend([0], [1], [-1])
-        allocator.free(slots)
-        with pytest.raises(AssertionError, match="already free"):
-            allocator.free(slots)
-        with pytest.raises(AssertionError, match="padding"):
-            allocator.free([0])
-        assert list(allocator.free_pages) == order and allocator.freed == [1]
-    with pytest.raises(OutOfRoom):
-        pages.alloc_extend([0, 0], [4, 3], [-1, -1])
-    assert pages.available_size() == 6
-    with pytest.raises(AssertionError, match="first of its page"):
-        pages.free([3])
