@@ -20,7 +20,7 @@ def match_kv_cache(req: Req, tree_cache: RadixCache) -> MatchResult:
     """The longest cached prefix a request may start from: one token is left, for something must be computed."""
     length = len(req.tokens) - 1
     if req.match_limit is not None:
-        length = min(length, max(req.match_limit, 0))
+        length = min(length, req.match_limit)
     return tree_cache.match_prefix(req.key(length))
 
 

@@ -26,7 +26,7 @@ RADIX = Declaration(
     capabilities=CACHE_WORDS | {"ROWS", "PAGED", "CHUNKED", "GUARDED", "CONTENT", "VIEW", "SCRAMBLE"},
     publishes_on=frozenset({"checkpoint", "finish"}),
 )
-CHUNK = replace(RADIX, capabilities=RADIX.capabilities - CACHE_WORDS)
+NO_CACHE = replace(RADIX, capabilities=RADIX.capabilities - CACHE_WORDS)
 FORBIDDEN = Refused()
 STALE = -999_999_937  # no length: whoever reads it goes wrong at once
 
@@ -34,6 +34,7 @@ STALE = -999_999_937  # no length: whoever reads it goes wrong at once
 class Backend:
     """The requests, the three pools, and one tag a slot where an engine keeps K and V. Any page size."""
 
+    # named here so that each can be replaced alone: a faulty backend of tests/zoo is this one but for one of them
     match_kv_cache = staticmethod(allocation.match_kv_cache)
     alloc_for_extend = staticmethod(allocation.alloc_for_extend)
     alloc_for_decode = staticmethod(allocation.alloc_for_decode)
@@ -56,7 +57,7 @@ class Backend:
 
     def declare(self) -> Declaration:
         """SGLang's shape: merges duplicates, evicts leaves first, publishes on checkpoint and finish."""
-        return CHUNK if self.tree_cache.disable else RADIX
+        return NO_CACHE if self.tree_cache.disable else RADIX
 
     def do(self, action: Action, /) -> Reply | Refused:
         """Perform the action; Refused() if it is forbidden now."""

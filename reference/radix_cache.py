@@ -166,7 +166,7 @@ class RadixCache:
     # ---- eviction
 
     def evict(self, num_tokens: int) -> int:
-        """Unlocked leaves go, least recently used first, until num_tokens are free or nothing is left to take.
+        """Unlocked leaves go, least recently used first, until num_tokens have gone or nothing is left to take.
 
         Whole nodes go, so it may be more than was asked. Returns how many tokens went.
         """

@@ -27,9 +27,12 @@ from kvledger.spec.actions import (
     retract,
     submit,
 )
+from kvledger.spec.actions.giving import Publisher
 from kvledger.spec.actions.taking import Member
 from kvledger.spec.answer import Granted, Refused
-from kvledger.spec.ledger import Edit, Ledger
+from kvledger.spec.edit import Edit
+from kvledger.spec.ledger import Ledger
+from kvledger.spec.world import PUBLISHING
 
 A = TypeVar("A", contravariant=True)
 
@@ -78,6 +81,11 @@ def members_of(ledger: Ledger, act: Action) -> list[Member]:
     if isinstance(act, Extend):
         return extend.members(ledger, act)
     return decode.members(ledger, act) if isinstance(act, Decode) else []
+
+
+def publishers_of(ledger: Ledger, act: Action, answer: Granted) -> list[Publisher]:
+    """Who may publish in this action, and how far; nobody, in those that publish nothing."""
+    return FILES[type(act)].publishers(ledger, act, answer) if name_of(act) in PUBLISHING else []
 
 
 def apply(ledger: Ledger, act: Action, answer: Granted | Refused, *, in_place: bool = False) -> Edit:

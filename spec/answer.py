@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from kvledger.spec.world import PageId, ReqId, Row, Slot
+
+# for each request that published: the pages of [protected, k) as they stand under their keys, who merges after whom it
+# merges with
+Published: TypeAlias = tuple[tuple[ReqId, tuple[PageId, ...]], ...]
 
 
 class Freed(NamedTuple):
@@ -34,7 +38,7 @@ class Granted:
     rows: tuple[Row, ...] = ()
     matched: tuple[tuple[PageId, ...], ...] = ()
     pages: tuple[tuple[PageId, ...], ...] = ()
-    published: tuple[tuple[ReqId, tuple[PageId, ...]], ...] = ()
+    published: Published = ()
     evicted: frozenset[PageId] = frozenset()
     freed: Freed | None = None
 
@@ -44,11 +48,12 @@ class Refused:
     """The answer "no", to the whole batch.
 
     short: "rows" or "pages"; None: not short of anything, but forbidden now (a flush while a request runs, a
-    call outside what the action requires). evicted: the pages that left the cache before it gave up.
+    call outside what the action requires). evicted: the pages that left the cache before it gave up. freed: nothing,
+    if it can tell.
     """
 
     short: str | None = None
-    evicted: frozenset[PageId] = frozenset()
+    evicted: Collection[PageId] = frozenset()
     freed: Freed | None = None
 
 

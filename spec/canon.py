@@ -8,19 +8,20 @@ and by whom, follows from that by the laws, so it need not be said.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from itertools import permutations
 from typing import TypeAlias
 
 from kvledger.spec.ledger import Ledger, Names, Tag
 from kvledger.spec.world import PageId, ReqId
 
-Mark: TypeAlias = tuple[int, ...]
+Mark: TypeAlias = tuple[int, ...]  # of a request, all that matters but its tokens; and its number, where asked for
 Ends: TypeAlias = tuple[tuple[Tag, Mark], ...]
 Cached: TypeAlias = frozenset[tuple[Tag, Hashable]]
 
 
 def canon(ledger: Ledger) -> Hashable:
     """The state up to renaming."""
-    return _renamed(ledger.names, *with_tokens(ledger))
+    return _renamed(ledger.names, with_tokens(ledger))
 
 
 def remembering() -> Callable[[Ledger], Hashable]:
@@ -28,32 +29,49 @@ def remembering() -> Callable[[Ledger], Hashable]:
     known: dict[Hashable, Hashable] = {}
 
     def state_of(ledger: Ledger) -> Hashable:
-        form = with_tokens(ledger)
-        state = known.get(form)
+        forms = with_tokens(ledger)
+        state = known.get(forms[0])
         if state is None:
-            state = known[form] = _renamed(ledger.names, *form)
+            state = _renamed(ledger.names, forms)
+            known.update(dict.fromkeys(forms, state))
         return state
 
     return state_of
 
 
-def with_tokens(ledger: Ledger) -> tuple[Ends, Cached]:
-    """The state up to renaming, but for its tokens: where each request ends, and what is cached."""
-    ends = [(request.trail[-1], mark(ledger, req)) for req, request in ledger.requests.items()]
-    cached: dict[Tag, Hashable] = dict.fromkeys(ledger.index, ((),))
-    if ledger.world.has("DUPLICATES"):
-        readers = readers_of(ledger)
-        for key, entry in ledger.index.items():
-            cached[key] = tuple(sorted(readers.get(page, ()) for page in entry.pages))
-    return tuple(sorted(ends)), frozenset(cached.items())
+def with_tokens(ledger: Ledger) -> list[tuple[Ends, Cached]]:
+    """The state up to renaming, but for its tokens: where each request ends, and what is cached.
+
+    A key with several pages has them told apart by who reads which. For that the requests have numbers, and there is
+    one form for each way to number them; one form only without DUPLICATES.
+    """
+    ends = {req: (request.trail[-1], mark(ledger, req)) for req, request in ledger.requests.items()}
+    if not ledger.world.has("DUPLICATES"):
+        keys: dict[Tag, Hashable] = dict.fromkeys(ledger.index, ())
+        return [(tuple(sorted(ends.values())), frozenset(keys.items()))]
+    forms: list[tuple[Ends, Cached]] = []
+    for reqs in permutations(ends):
+        numbered = sorted((tag, (*each, reqs.index(req))) for req, (tag, each) in ends.items())
+        readers: dict[PageId, list[int]] = {}
+        for number, req in enumerate(reqs):
+            for page in ledger.locks.get(req, ()):
+                readers.setdefault(page, []).append(number)
+        cached = ((key, sorted(readers.get(page, []) for page in entry.pages)) for key, entry in ledger.index.items())
+        forms.append((tuple(numbered), frozenset((key, tuple(map(tuple, pages))) for key, pages in cached)))
+    return forms
 
 
-def _renamed(names: Names, ends: Ends, cached: Cached) -> Hashable:
+def _renamed(names: Names, forms: list[tuple[Ends, Cached]]) -> Hashable:
+    """The first of the forms, each without the names of its tokens."""
+    return min(_tree(names, *form) for form in forms)
+
+
+def _tree(names: Names, ends: Ends, cached: Cached) -> tuple[Hashable, ...]:
     """The prefixes as a tree without token names, each node with what ends or is cached there."""
     ending: dict[Tag, list[Mark]] = {}
     for tag, each in ends:
         ending.setdefault(tag, []).append(each)
-    pages = dict(cached)
+    pages = {key: (each,) for key, each in cached}
     under: dict[Tag, set[Tag]] = {}  # 0: the roots
     for tag in {*ending, *pages}:
         while tag and tag not in under.setdefault(parent := names.before(tag), set()):
@@ -74,16 +92,7 @@ def mark(ledger: Ledger, req: ReqId) -> Mark:
     return (record.holds_kv, record.protected_len, record.committed_len, record.allocated_len, limit, request.publish)
 
 
-def readers_of(ledger: Ledger) -> dict[PageId, tuple[Mark, ...]]:
-    """Who reads each page, when a key may have several: as marks, for holders have no names here."""
-    readers: dict[PageId, list[Mark]] = {}
-    for holder, pages in ledger.locks.items():
-        for page in pages:
-            readers.setdefault(page, []).append(mark(ledger, holder))
-    return {page: tuple(sorted(marks)) for page, marks in readers.items()}
-
-
 def exact(ledger: Ledger) -> Hashable:
-    """The state with all its names: what an unreduced search goes by."""
+    """The state with all its names: what an unreduced search goes by, to hold `canon` against it."""
     maps = (ledger.requests, ledger.records, ledger.tables, ledger.locks, ledger.pages, ledger.index)
     return tuple(frozenset(each.items()) for each in maps)

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from kvledger.spec.backend import CachedView, RecordView, Totals, View
-from kvledger.spec.ledger import Ledger, Tag
-from kvledger.spec.page import CACHED, FREE, PRIVATE, page_of, pages_for, slot_of
+from kvledger.spec.ledger import Ledger, Tag, slots_in
+from kvledger.spec.page import CACHED, FREE, PRIVATE, page_of, pages_for
 from kvledger.spec.world import PageId, ReqId, Row, Slot
 
 # Kind of disagreement -> the rule it breaks. After a refusal every kind breaks ATOM-1, after a probe GUARD-1.
@@ -139,7 +139,7 @@ def _of_free_pages(ledger: Ledger, free: Sequence[PageId]) -> Iterator[Differenc
             yield Difference("a cached page is on the free list", f"page {page}", "cached", "free")
     listed = {page for page in free if ledger.is_free(page)}
     lost = (page for page in range(1, ledger.world.pages + 1) if ledger.is_free(page) and page not in listed)
-    for page in islice(lost, ledger.free_pages() - len(listed)):
+    for page in islice(lost, ledger.free_page_count() - len(listed)):
         yield Difference("a free page is not on the free list", f"page {page}", "free", "not free")
 
 
@@ -149,7 +149,7 @@ def _of_table(ledger: Ledger, table: Mapping[ReqId, Sequence[Slot]]) -> Iterator
         yield Difference("holds KV without cause", req, "has no row", f"lists {len(table[req])} slots")
     for req, pages in ledger.tables.items():
         allocated, slots = ledger.records[req].allocated_len, list(table.get(req, ()))
-        law = [slot_of(pages[position // size], position, size) for position in range(allocated)]
+        law = slots_in(pages, 0, allocated, size)
         for position, slot in enumerate(law):
             shown = slots[position] if position < len(slots) else None
             if shown == slot:
@@ -192,7 +192,7 @@ def _of_cache(ledger: Ledger, cached: Mapping[PageId, CachedView]) -> Iterator[D
 def _of_totals(ledger: Ledger, totals: Totals) -> Iterator[Difference]:
     private = sum(page.kind == PRIVATE for page in ledger.pages.values())
     evictable = len(ledger.evictable())
-    law = Totals(ledger.free_pages(), evictable, len(ledger.pages) - private - evictable, private)
+    law = Totals(ledger.free_page_count(), evictable, len(ledger.pages) - private - evictable, private)
     if totals != law:
         ours, said = (", ".join(f"{word} {value}" for word, value in each._asdict().items()) for each in (law, totals))
         yield Difference("the totals differ", "the pool", ours, said)

@@ -48,11 +48,11 @@ def answer_in_words(reply: Reply | Refused) -> str:
     if reply.rows:
         words.append(f"{'row' if len(reply.rows) == 1 else 'rows'} {listing(reply.rows)}")
     if any(reply.matched):
-        words.append(f"hit {listing([len(slots) for slots in reply.matched])}")
+        words.append("hit " + " ".join(str(len(slots)) for slots in reply.matched))
     if any(reply.slots):
         words.append("slots " + " / ".join(listing(slots) for slots in reply.slots if slots))
     if reply.published:
-        words.append("published to " + listing(list(reply.published.values())))
+        words.append("published " + ", ".join(f"{req} to {k}" for req, k in reply.published.items()))
     if reply.evicted:
         words.append("evicted " + listing(sorted(reply.evicted)))
     if isinstance(reply.freed, Freed) and reply.freed.pages:
@@ -92,7 +92,8 @@ def row_in_words(ledger: Ledger, row: int) -> str:
     """Who holds a row, as short as a table column."""
     if not 1 <= row <= ledger.world.rows:
         return "no row of the pool" if row else "padding"
-    return ledger.holder_of(row) or "free"
+    holder = ledger.holder_of(row)
+    return "free" if holder is None else holder
 
 
 def because(rule: str, facts: Facts, ledger: Ledger) -> str:
@@ -212,14 +213,18 @@ def _namespace(facts: Facts, _: Ledger) -> str:
 
 
 def _published(facts: Facts, ledger: Ledger) -> str:
+    req, by = facts["req"], facts["by"]
     if facts.get("barred"):
-        return f"{facts['req']} was published by {facts['by']}, which may not publish it."
-    most = ledger.publishable(facts["committed"]) * ledger.world.page_size
-    pending = facts["committed"] < facts["upto"] == len(ledger.requests[facts["req"]].tokens)
-    why = f" Token {facts['upto']} is pending: it was sampled last, and no KV is computed for it." if pending else ""
+        return f"{req} was published by {by}, which may not publish it."
+    upto, most, record, size = facts["upto"], facts["most"], ledger.record(req), ledger.world.page_size
+    if upto < record.protected_len or upto % size:
+        return f"{req} is published up to {upto}: it was up to {record.protected_len}, and goes on by pages of {size}."
+    why = "for they have KV" if most >= record.committed_len else f"for this {by} says so"
+    pending = most < upto == len(ledger.requests[req].tokens)
+    more = f" Token {upto} is pending: it was sampled last, and no KV is computed for it." if pending else ""
     return (
-        f"{facts['req']} is published up to {facts['upto']}, but only its first {_tokens(facts['committed'])} may be, "
-        f"for they have KV; in whole pages that is {most}.{why}"
+        f"{req} is published up to {upto}, but only its first {_tokens(most)} may be, {why}; in whole pages that is "
+        f"{ledger.publishable(most) * size}.{more}"
     )
 
 
@@ -246,8 +251,10 @@ def _leaves(facts: Facts, _: Ledger) -> str:
 
 
 def _enough(facts: Facts, _: Ledger) -> str:
+    if facts.get("refused"):
+        return "The flush was refused, but no request is there that could be in its way."
     asked = "all" if facts["asked"] is None else facts["asked"]
-    return f"Asked to evict {asked}; {facts['least']} could go, {facts['evicted']} went."
+    return f"Asked to evict {asked}; {facts['owed']} could go, {facts['evicted']} went."
 
 
 def _not_cached(facts: Facts, ledger: Ledger) -> str:
@@ -259,7 +266,7 @@ def _not_cached(facts: Facts, ledger: Ledger) -> str:
 def _row_one(facts: Facts, ledger: Ledger) -> str:
     if "row" not in facts:
         return _row_refused(facts, ledger)
-    held = f"held by {facts['held_by']}" if facts["held_by"] else "no free row"
+    held = f"held by {facts['held_by']}" if facts["held_by"] is not None else "no free row"
     return f"Row {facts['row']} was handed to {facts['req']}, but it is {held}."
 
 

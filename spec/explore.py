@@ -17,7 +17,7 @@ from kvledger.spec.canon import remembering
 from kvledger.spec.invariants import check_whole
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.situations import SITUATIONS, Moment
-from kvledger.spec.world import World, WrongInput
+from kvledger.spec.world import ReqId, Token, World, WrongInput
 from kvledger.spec.worlds import WORLDS, Scope
 
 Answer: TypeAlias = Granted | Refused
@@ -32,17 +32,17 @@ def moves(ledger: Ledger, scope: Scope) -> Iterator[Action]:
             for limit in scope.match_limits:
                 for publish in scope.publish:
                     yield Submit(idle[0], prompt, namespace, limit, publish)
-    to_the_end, decoding = [], []
+    to_the_end: list[tuple[ReqId, int, Token]] = []
+    decoding: list[tuple[ReqId, Token]] = []
     for req, request in ledger.requests.items():
-        end = min(len(request.tokens), scope.max_kv)
-        caught_up = ledger.caught_up(req)
-        for upto in range(ledger.prefix(req) + 1, 0 if caught_up else end + 1):
-            token = scope.letters[0] if upto == len(request.tokens) else None
-            yield Extend(((req, upto, token),))
-            if token is not None:
-                to_the_end.append((req, upto, token))
+        length, caught_up = len(request.tokens), ledger.caught_up(req)
+        for upto in range(ledger.prefix(req) + 1, 0 if caught_up else min(length, scope.max_kv) + 1):
+            for letter in scope.letters if upto == length else (None,):
+                yield Extend(((req, upto, letter),))
+                if letter is not None:
+                    to_the_end.append((req, upto, letter))
         if caught_up and ledger.records[req].committed_len < scope.max_kv:
-            decoding.append(req)
+            decoding += [(req, letter) for letter in scope.letters]
         if ledger.holds_row(req):
             committed = ledger.records[req].committed_len
             yield Checkpoint(req, committed)
@@ -51,13 +51,9 @@ def moves(ledger: Ledger, scope: Scope) -> Iterator[Action]:
                 yield Finish(req, keep, False)
             yield Retract(req)
         yield Abort(req)
-    for req in decoding:
-        for letter in scope.letters:
-            yield Decode(((req, letter),))
-    for pair in combinations(to_the_end, 2):
-        yield Extend(pair)
-    for two in combinations(decoding, 2):
-        yield Decode(tuple((req, scope.letters[0]) for req in two))
+    yield from (Decode((member,)) for member in decoding)
+    yield from (Extend(pair) for pair in combinations(to_the_end, 2) if pair[0][0] != pair[1][0])
+    yield from (Decode(pair) for pair in combinations(decoding, 2) if pair[0][0] != pair[1][0])
     yield Evict(1)
     if ledger.index or ledger.records:
         yield Flush()

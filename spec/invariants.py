@@ -13,7 +13,8 @@ from itertools import chain
 
 from kvledger.spec import page as page_kernel
 from kvledger.spec import record as record_kernel
-from kvledger.spec.ledger import Entry, Ledger, Tag, Touched
+from kvledger.spec.edit import Touched
+from kvledger.spec.ledger import Entry, Ledger, Tag
 from kvledger.spec.page import CACHED, FREE, FREE_PAGE, PRIVATE, SpecError, pages_for
 from kvledger.spec.world import Holder, PageId, Row
 

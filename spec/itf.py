@@ -118,7 +118,7 @@ def _take_token(json: Json, where: str) -> Hashable:
 NUMBER = Kind(_put_number, _take_number)
 TEXT = _exactly(str, "text")
 TRUTH = _exactly(bool, "true or false")
-TOKEN = Kind(_put_token, _take_token)  # tokens and namespaces: identity is the whole value, its type included
+TOKEN = Kind(_put_token, _take_token)  # tokens and namespaces; 1 and True stay apart in a file
 
 
 def one_of(*words: str) -> Kind:

@@ -1,4 +1,4 @@
-"""The whole state, every view derived from it, and Edit: its only writer.
+"""The whole state, and every view derived from it. Edit (spec/edit.py) is its only writer.
 
 What is free is not stored: a page or a row that no map mentions is free. Ghosts are kept for the laws alone:
 `trail` and `tags` name content, so that "whose KV is this" has an answer at every step.
@@ -9,19 +9,15 @@ cached page is the tag where its last token ends, so a key names the page's cont
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias, TypeVar, cast
+from typing import NamedTuple, TypeAlias
 
-from kvledger.spec import page as kernel
-from kvledger.spec import record as record_kernel
-from kvledger.spec.page import CACHED, FREE_PAGE, Page, pages_for, whole_pages
+from kvledger.spec.page import CACHED, FREE_PAGE, Page, slot_of, whole_pages
 from kvledger.spec.record import NO_RECORD, Record
-from kvledger.spec.world import Holder, Namespace, PageId, ReqId, Row, Token, World
+from kvledger.spec.world import Holder, Namespace, PageId, ReqId, Row, Slot, Token, World
 
 Tag: TypeAlias = int  # names one prefix inside one namespace; >= 1
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class Root(NamedTuple):
@@ -46,6 +42,10 @@ class Names:
             self._before.append(0)
             self.roots.append(found)
         return found
+
+    def known_root(self, namespace: Namespace) -> Tag | None:
+        """The tag of the empty prefix, if that namespace has been seen."""
+        return self._tags.get(Root(namespace))
 
     def trail(self, before: Tag, tokens: Iterable[Token]) -> tuple[Tag, ...]:
         """The tag after each of these tokens, in turn."""
@@ -120,7 +120,7 @@ class Ledger:
         """Whether this is a page of the pool that nobody owns."""
         return 1 <= page <= self.world.pages and page not in self.pages
 
-    def free_pages(self) -> int:
+    def free_page_count(self) -> int:
         """How many pages nobody owns."""
         return self.world.pages - len(self.pages)
 
@@ -128,13 +128,12 @@ class Ledger:
         """The pages that are cached and read by nobody. A scan: asked for only where it decides."""
         return [page for page, state in self.pages.items() if state.kind == CACHED and state.locks == 0]
 
-    def alone(self, namespace: Namespace) -> bool:
+    def is_only_namespace(self, namespace: Namespace) -> bool:
         """Whether no request and no key of another namespace is there."""
-        roots = {request.namespace for request in self.requests.values()} | {namespace}
-        known = {self.names.root(name) for name in roots}
-        return len(roots) == 1 and known.issuperset(entry.root for entry in self.index.values())
+        roots = {request.root for request in self.requests.values()} | {entry.root for entry in self.index.values()}
+        return roots <= {self.names.known_root(namespace)}
 
-    def free_rows(self) -> int:
+    def free_row_count(self) -> int:
         """How many rows nobody holds."""
         return self.world.rows - len(self.records)
 
@@ -186,160 +185,6 @@ class Ledger:
         return self.longest_match(req) * self.world.page_size
 
 
-class Touched(NamedTuple):
-    """What one edit wrote, for the laws that look at nothing else."""
-
-    holders: set[Holder]
-    pages: set[PageId]
-    keys: set[Tag]
-
-
-class Edit:
-    """The only writer. A copy for exploration; in place for the monitor, which is legal because judging comes
-    first and nothing here can fail on a judged answer. Kernel transitions decide a page's or a record's own
-    fields; this layer says who refers to whom."""
-
-    def __init__(self, ledger: Ledger, *, in_place: bool = False) -> None:
-        self.ledger, self.world, self.names = ledger, ledger.world, ledger.names
-        self.requests = _writable(ledger.requests, in_place)
-        self.records = _writable(ledger.records, in_place)
-        self.tables = _writable(ledger.tables, in_place)
-        self.locks = _writable(ledger.locks, in_place)
-        self.pages = _writable(ledger.pages, in_place)
-        self.index = _writable(ledger.index, in_place)
-        self.tags = _writable(ledger.tags, in_place)
-        self.touched = Touched(set(), set(), set())
-        self._leaf_first = self.world.has("LEAF_FIRST")
-        self._in_place = in_place
-
-    def commit(self) -> Ledger:
-        """The ledger with everything written."""
-        if self._in_place:
-            return self.ledger
-        return Ledger(
-            self.world,
-            self.requests,
-            self.records,
-            self.tables,
-            self.locks,
-            self.pages,
-            self.index,
-            self.tags,
-            self.names,
-        )
-
-    def submit(self, req: ReqId, request: Request) -> None:
-        """A request waits."""
-        self.requests[req] = request
-
-    def sample(self, req: ReqId, token: Token) -> None:
-        """The sampled token is appended: it is pending."""
-        request = self.requests[req]
-        tail = self.names.trail(request.trail[-1], (token,))
-        self.requests[req] = request._replace(tokens=(*request.tokens, token), trail=request.trail + tail)
-
-    def start(self, req: ReqId, row: Row, matched: tuple[PageId, ...], pages: tuple[PageId, ...], upto: int) -> None:
-        """A waiting request takes a row, locks its match, and gets slots and KV up to `upto`."""
-        size = self.world.page_size
-        self.records[req] = record_kernel.start(row, len(matched) * size, upto, size)
-        self.tables[req] = matched
-        self._lock(req, matched)
-        self._hand_out(req, pages, len(matched) * size, upto)
-
-    def grow(self, req: ReqId, pages: tuple[PageId, ...], upto: int) -> None:
-        """Slots and KV for [committed, upto); the partial last page is filled before a new one is."""
-        record = self.records[req]
-        self.records[req] = record_kernel.grow(record, upto, self.world.page_size)
-        self._hand_out(req, pages, record.committed_len, upto)
-
-    def publish(self, req: ReqId, pages: tuple[PageId, ...]) -> None:
-        """[protected, k) goes to the cache: each own page under its key, or, merged, freed for the one there."""
-        if not pages:
-            return
-        request, record, size = self.requests[req], self.records[req], self.world.page_size
-        first = record.protected_len // size
-        for ordinal, (own, stays) in enumerate(
-            zip(self.tables[req][first : first + len(pages)], pages, strict=True), first
-        ):
-            if own == stays:
-                self._cache(own, self.ledger.key(request, ordinal), self.ledger.parent_key(request, ordinal), request)
-            else:
-                kernel.give_back(self.pages[own], cast(int, record.row))
-                self._free(own)
-        self._lock(req, pages)
-        self.tables[req] = self.tables[req][:first] + pages + self.tables[req][first + len(pages) :]
-        self.records[req] = record_kernel.protect(record, (first + len(pages)) * size, size)
-        self.touched.holders.add(req)
-
-    def release(self, req: ReqId) -> None:
-        """Every private page of the request goes back, then its lock, then its row. The one way to give back."""
-        record = self.records.pop(req)
-        record_kernel.release(record, self.world.page_size)
-        for page in self.tables.pop(req)[record.protected_len // self.world.page_size :]:
-            kernel.give_back(self.pages[page], cast(int, record.row))
-            self._free(page)
-        for page in self.locks.pop(req, ()):
-            self.pages[page] = kernel.unlock(self.pages[page])
-            self.touched.pages.add(page)
-        self.touched.holders.add(req)
-
-    def forget(self, req: ReqId) -> None:
-        """The request has ended."""
-        del self.requests[req]
-
-    def evict(self, pages: Iterable[PageId]) -> None:
-        """Cached pages that nobody reads become free."""
-        for page in pages:
-            key = self.pages[page].owner
-            kernel.evict(self.pages[page])
-            self._free(page)
-            entry = self.index[key]
-            self.touched.keys.add(key)
-            if entry.pages == {page}:
-                del self.index[key]
-                self._count_child(entry.parent, -1)
-            else:
-                self.index[key] = Entry(entry.pages - {page}, *entry[1:])
-
-    def _hand_out(self, req: ReqId, pages: tuple[PageId, ...], prefix: int, upto: int) -> None:
-        table, size, row = self.tables[req], self.world.page_size, cast(int, self.records[req].row)
-        for ordinal, page in enumerate(pages, len(table)):
-            self.pages[page] = kernel.grant(self.pages.get(page, FREE_PAGE), row, ordinal)
-        self.tables[req] = table = table + pages
-        trail = self.requests[req].trail
-        for ordinal in range(prefix // size, pages_for(upto, size)):
-            page = table[ordinal]
-            self.tags[page] = trail[ordinal * size : min(upto, (ordinal + 1) * size)]
-            self.touched.pages.add(page)
-        self.touched.holders.add(req)
-
-    def _lock(self, req: ReqId, pages: tuple[PageId, ...]) -> None:
-        if pages:
-            for page in pages:
-                self.pages[page] = kernel.lock(self.pages[page])
-            self.touched.pages.update(pages)
-            self.locks[req] = self.locks.get(req, frozenset()).union(pages)
-
-    def _cache(self, page: PageId, key: Tag, parent: Tag, request: Request) -> None:
-        self.pages[page] = kernel.publish(self.pages[page], key)
-        entry = self.index.get(key)
-        if entry is None:
-            self.index[key] = Entry(frozenset((page,)), parent, request.root, 0)
-            self._count_child(parent, +1)
-        else:
-            self.index[key] = Entry(entry.pages | {page}, *entry[1:])
-        self.touched.keys.add(key)
-
-    def _count_child(self, parent: Tag, more: int) -> None:
-        if self._leaf_first and parent in self.index:
-            entry = self.index[parent]
-            self.index[parent] = Entry(*entry[:3], entry.children + more)
-            self.touched.keys.add(parent)
-
-    def _free(self, page: PageId) -> None:
-        del self.pages[page], self.tags[page]
-        self.touched.pages.add(page)
-
-
-def _writable(mapping: Mapping[K, V], in_place: bool) -> dict[K, V]:
-    return cast("dict[K, V]", mapping) if in_place else dict(mapping)
+def slots_in(pages: Sequence[PageId], start: int, upto: int, page_size: int) -> tuple[Slot, ...]:
+    """The slots of positions [start, upto) of a row that lists these pages."""
+    return tuple(slot_of(pages[position // page_size], position, page_size) for position in range(start, upto))

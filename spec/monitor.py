@@ -11,21 +11,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from kvledger.spec.action import apply, file_of, members_of, name_of
+from kvledger.spec.action import apply, file_of, members_of, name_of, publishers_of
 from kvledger.spec.actions import Abort, Action, Checkpoint, Finish, Retract
-from kvledger.spec.actions.giving import Publisher, growing, holding
+from kvledger.spec.actions.giving import Publisher
 from kvledger.spec.actions.taking import Member, judge_matched
-from kvledger.spec.answer import Freed, Granted, Refused, Reply
+from kvledger.spec.answer import Freed, Granted, Published, Refused, Reply
 from kvledger.spec.backend import View
 from kvledger.spec.compare import RULE_OF, differences
 from kvledger.spec.invariants import check_touched, check_whole
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.page import page_of
-from kvledger.spec.reply import Said, counted, numbers, tidy, tidy_view
 from kvledger.spec.rules import Broken, need
 from kvledger.spec.should import left_undone
 from kvledger.spec.situations import Moment, armed
-from kvledger.spec.staying import Published, staying
+from kvledger.spec.staying import staying
+from kvledger.spec.tidy import Said, counted, numbers, tidy, tidy_view
 from kvledger.spec.world import PageId, ReqId, Row, Slot, World, WrongInput
 
 # Steps between two looks at the whole ledger, in between only at what was touched: so many, or, in a large pool, one
@@ -161,10 +161,15 @@ class Monitor:
     def _in_pages(self, act: Action, reply: Reply | Refused) -> Granted | Refused:
         where = self.where(act)
         said = tidy(reply, where)
+        if not self.world.has("PREFIX_CACHE") and (said.evicted or (isinstance(said, Reply) and said.published)):
+            raise WrongInput(f"{where} with evicted or published: it declares no PREFIX_CACHE, expected neither")
         if said.freed is not None and not self.world.has("ROWS"):
             said = replace(said, freed=Freed(said.freed.pages))
+        twice = next((page for page, times in Counter(said.evicted).items() if times > 1), None)
+        need(twice is None, "EVICT-4", page=twice, twice=True)
+        evicted = frozenset(said.evicted)
         if isinstance(said, Refused):
-            return said
+            return replace(said, evicted=evicted)
         stray = said.listed.keys() - (() if isinstance(act, Checkpoint) else said.published)
         if stray:
             raise WrongInput(f"{where} with listed of {min(stray)}: expected only requests that published by it, and "
@@ -177,14 +182,11 @@ class Monitor:
         named = len(said.matched)  # a start that names no match was taken for a record that goes on
         need(named >= len(starters), "REC-1", req=first, starting=len(starters), matched=named)
         counted(said.matched, len(starters), where, "matched prefixes, one for each request that starts")
-        twice = next((page for page, times in Counter(said.evicted).items() if times > 1), None)
-        need(twice is None, "EVICT-4", page=twice, twice=True)
-        evicted = frozenset(said.evicted)
         for member, each in zip(starters, said.matched, strict=True):
             inside = len(each) % self.world.page_size
             need(not inside, "CACHE-4", req=member.req, page=page_of(each[-1] if each else 0, self.world.page_size),
                  ordinal=len(each) // self.world.page_size, tokens=len(each))  # fmt: skip
-        matched = tuple(self._whole(member.req, each, 0) for member, each in zip(starters, said.matched, strict=True))
+        matched = tuple(self._pages_of(who.req, each, 0) for who, each in zip(starters, said.matched, strict=True))
         if isinstance(act, Checkpoint):
             return Granted(published=self._repointed(act, said, where), evicted=evicted, freed=said.freed)
         counted(said.slots, len(members), where, "lists of slots, one for each member")
@@ -197,10 +199,7 @@ class Monitor:
             for member, slots in zip(members, said.slots, strict=True)
         )
         granted = Granted(rows, matched, pages, (), evicted, said.freed)
-        publishers = growing(self.ledger, members, granted)
-        if isinstance(act, Finish | Abort) and self.ledger.holds_row(act.req):
-            publishers.append(holding(self.ledger, act.req, self.ledger.records[act.req].committed_len))
-        return replace(granted, published=self._staying(publishers, said))
+        return replace(granted, published=self._staying(act, publishers_of(self.ledger, act, granted), said))
 
     def _rows(self, starters: list[Member], rows: tuple[Row, ...]) -> tuple[Row, ...]:
         """The rows that were handed out; numbers of our own for a backend that has none."""
@@ -217,9 +216,9 @@ class Monitor:
         within = min(-member.prefix % size, wanted)
         if within:
             self._in_order(member.req, slots[:within], member.prefix, table[-1] * size + member.prefix % size)
-        return self._whole(member.req, slots[within:], member.prefix + within)
+        return self._pages_of(member.req, slots[within:], member.prefix + within)
 
-    def _whole(self, req: ReqId, slots: tuple[Slot, ...], position: int) -> tuple[PageId, ...]:
+    def _pages_of(self, req: ReqId, slots: tuple[Slot, ...], position: int) -> tuple[PageId, ...]:
         """TAB-1 for slots from a page's first on: each page's slots follow one another."""
         size = self.world.page_size
         if size == 1:
@@ -241,14 +240,15 @@ class Monitor:
         """What a checkpoint published: the pages that the row lists for [protected, k) from now on."""
         protected = self.ledger.records[act.req].protected_len
         k = said.published.get(act.req, protected)
-        need(k >= protected and k % self.world.page_size == 0, "CACHE-3", req=act.req, upto=k, committed=act.upto)
+        whole = k >= protected and k % self.world.page_size == 0
+        need(whole, "CACHE-3", req=act.req, upto=k, most=act.upto, by="checkpoint")
         slots = said.slots[0] if said.slots else ()
         counted(said.slots or [()], 1, where, "lists of slots, the row's from protected to k")
         need(len(slots) == k - protected, "REC-2", req=act.req, protected=protected, upto=k, slots=len(slots))
         others = tuple((req, (0,)) for req in said.published if req != act.req)
-        return others + (((act.req, self._whole(act.req, slots, protected)),) if slots else ())
+        return others + (((act.req, self._pages_of(act.req, slots, protected)),) if slots else ())
 
-    def _staying(self, publishers: list[Publisher], said: Said) -> Published:
+    def _staying(self, act: Action, publishers: list[Publisher], said: Said) -> Published:
         """What the answer leaves under the keys: how far is judged here, which pages spec/staying.py reads."""
         size, who = self.world.page_size, {publisher.req: publisher for publisher in publishers}
         listed: dict[ReqId, tuple[PageId, ...]] = {}
@@ -256,11 +256,11 @@ class Monitor:
             if req in who:
                 _, protected, upto, table = who[req]
                 whole = protected <= k <= len(table) * size and k % size == 0
-                need(whole, "CACHE-3", req=req, upto=k, committed=upto)
+                need(whole, "CACHE-3", req=req, upto=k, most=upto, by=name_of(act))
                 if req in said.listed:
                     slots = said.listed[req]
                     need(len(slots) == k - protected, "REC-2", req=req, protected=protected, upto=k, slots=len(slots))
-                    listed[req] = self._whole(req, slots, protected)
+                    listed[req] = self._pages_of(req, slots, protected)
         gone = said.freed.pages if said.freed else ()
         strangers = tuple((req, (0,)) for req in said.published if req not in who)
         return strangers + staying(self.ledger, publishers, said.published, listed, gone, said.evicted)

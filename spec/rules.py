@@ -135,7 +135,7 @@ def _rules() -> dict[str, Rule]:
          "a cached page's lock count is the number of holders that read it",
          "inc_lock_ref and dec_lock_ref; vLLM's ref_cnt", needs="PREFIX_CACHE")
     rule("LOCK-2 locked-stays", "ANSWER FREE_PAGES",
-         "what a holder reads stays: no eviction and no flush takes it",
+         "what a holder reads stays: no eviction takes it, and no flush is granted while a row is held",
          "evict takes leaves with lock_ref 0; sglang#12107: a flush while something lives", needs="PREFIX_CACHE")
     rule("EVICT-1 leaves-first", "ANSWER",
          "what remains cached is closed under parents",

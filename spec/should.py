@@ -14,7 +14,7 @@ def left_undone(moment: Moment) -> Iterator[str]:
     """The SHOULD rules that this transition does not keep. Looks at the ledger before it."""
     ledger, act, answer = moment.ledger, moment.act, moment.answer
     wanted = isinstance(act, Evict | Flush)
-    if answer.evicted and not wanted and ledger.free_pages() >= sum(demand(ledger, moment.members)):
+    if answer.evicted and not wanted and ledger.free_page_count() >= sum(demand(ledger, moment.members)):
         yield "EVICT-3"
     if isinstance(answer, Granted):
         published = dict(answer.published)

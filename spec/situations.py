@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
-from kvledger.spec.action import members_of, name_of
+from kvledger.spec.action import members_of, name_of, publishers_of
 from kvledger.spec.actions import (
     Abort,
     Action,
@@ -23,7 +23,7 @@ from kvledger.spec.actions import (
     Flush,
     Retract,
 )
-from kvledger.spec.actions.giving import Publisher, growing, holding
+from kvledger.spec.actions.giving import Publisher
 from kvledger.spec.actions.taking import Member, demand, obtainable
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Ledger
@@ -50,18 +50,10 @@ class Moment:
     @cached_property
     def publishers(self) -> list[Publisher]:
         """Who may publish in this action, as far as it has committed by its end."""
-        ledger, act, declared = self.ledger, self.act, self.ledger.world.declared
-        if not isinstance(self.answer, Granted):
+        may = name_of(self.act) in self.ledger.world.declared.publishes_on
+        if not may or not isinstance(self.answer, Granted) or (isinstance(self.act, Finish) and not self.act.publish):
             return []
-        if self.members and name_of(act) in declared.publishes_on:
-            return growing(ledger, self.members, self.answer)
-        if isinstance(act, Checkpoint):
-            return [holding(ledger, act.req, act.upto)]
-        if isinstance(act, Finish) and act.publish and "finish" in declared.publishes_on:
-            return [holding(ledger, act.req, act.keep)]
-        if isinstance(act, Abort) and self.leaver and "abort" in declared.publishes_on:
-            return [holding(ledger, act.req, ledger.records[act.req].committed_len)]
-        return []
+        return publishers_of(self.ledger, self.act, self.answer)
 
     def duplicates(self) -> bool:
         """Whether a page is published whose key is cached already."""
@@ -88,29 +80,28 @@ class Moment:
     def exact_fit(self) -> bool:
         """Whether a grant takes the last page that could be had."""
         asked = sum(demand(self.ledger, self.members))
-        tight = self.granted and asked > 0 and self.ledger.free_pages() <= asked
+        tight = self.granted and asked > 0 and self.ledger.free_page_count() <= asked
         return tight and obtainable(self.ledger, self.members) == asked
 
 
-Test: TypeAlias = Callable[[Moment], bool]
+Predicate: TypeAlias = Callable[[Moment], bool]
 
 
 class Situation(NamedTuple):
-    """name, what is the case, and the rules that a wrong answer here would break."""
+    """What is the case, and the rules that a wrong answer here would break."""
 
-    name: str
-    holds: Test
+    holds: Predicate
     arms: tuple[str, ...]
 
 
 SITUATIONS: dict[str, Situation] = {}
 
 
-def situation(name: str, arms: str = "") -> Callable[[Test], Test]:
+def situation(name: str, arms: str = "") -> Callable[[Predicate], Predicate]:
     """Register a situation under its name."""
 
-    def register(test: Test) -> Test:
-        SITUATIONS[name] = Situation(name, test, tuple(arms.split()))
+    def register(test: Predicate) -> Predicate:
+        SITUATIONS[name] = Situation(test, tuple(arms.split()))
         return test
 
     return register
@@ -136,7 +127,7 @@ def _(m: Moment) -> bool:
 
 @situation("the last free row is taken", "ROW-4")
 def _(m: Moment) -> bool:
-    return m.granted and bool(m.starters) and len(m.starters) == m.ledger.free_rows()
+    return m.granted and bool(m.starters) and len(m.starters) == m.ledger.free_row_count()
 
 
 @situation("rows are refused", "ROW-4 ATOM-1")
@@ -210,14 +201,14 @@ def _(m: Moment) -> bool:
 
 @situation("every page is owned")
 def _(m: Moment) -> bool:
-    return m.ledger.free_pages() == 0
+    return m.ledger.free_page_count() == 0
 
 
 @situation("pages of every kind stand side by side", "CONS-1")
 def _(m: Moment) -> bool:
     ledger = m.ledger
     cached = bool(ledger.index) or not ledger.world.has("PREFIX_CACHE")
-    return cached and bool(ledger.records) and ledger.free_pages() > 0
+    return cached and bool(ledger.records) and ledger.free_page_count() > 0
 
 
 # ---- the prefix cache

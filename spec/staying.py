@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeAlias
 
 from kvledger.spec.actions.giving import Publisher
+from kvledger.spec.answer import Published
 from kvledger.spec.ledger import Ledger, Tag
 from kvledger.spec.world import PageId, ReqId
-
-Published: TypeAlias = tuple[tuple[ReqId, tuple[PageId, ...]], ...]
 
 
 def staying(

@@ -18,24 +18,22 @@ is passed over: a field may be added that older readers can do without. Any othe
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from kvledger.spec.action import apply, file_of, members_of, name_of
-from kvledger.spec.actions import Action, Checkpoint
-from kvledger.spec.actions.giving import growing, holding
+from kvledger.spec.action import file_of, name_of
+from kvledger.spec.actions import Action
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import View
 from kvledger.spec.itf import NOTHING, NUMBER, TEXT, TRUTH, Json, as_object, short, wrong
 from kvledger.spec.keyframe import KEYFRAME, Keyframe, keyframe
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
-from kvledger.spec.page import slot_of
 from kvledger.spec.rules import Broken
 from kvledger.spec.stored import ACTIONS, ANSWER, READ, VIEW, WORLD
-from kvledger.spec.world import PageId, ReqId, Slot, World, WrongInput
+from kvledger.spec.world import ReqId, World, WrongInput
 
 VERSION = "1"
 VARS = ("mbt::actionTaken", "mbt::nondetPicks", "answer")
@@ -264,47 +262,3 @@ def _judge_step(monitor: Monitor, step: Step) -> None:
         if req not in monitor.ledger.records:
             raise WrongInput(f"read names {req!r}, expected a request that holds KV")
         monitor.read(req, tags)
-
-
-# ---- a run that nobody performed
-
-
-def of_path(world: World, path: Iterable[tuple[Action, Granted | Refused]], backend: str = "", note: str = "") -> Trace:
-    """A path of exploration as the run of a backend that chose these answers."""
-    ledger, steps = Ledger.start(world), []
-    for act, answer in path:
-        steps.append(Step(act, said(ledger, act, answer)))
-        ledger = apply(ledger, act, answer).commit()
-    return Trace(world, tuple(steps), backend=backend, note=note)
-
-
-def said(ledger: Ledger, act: Action, answer: Granted | Refused) -> Reply | Refused:
-    """What a backend says that gives this legal answer: slots for pages. ledger: before the action."""
-    if isinstance(answer, Refused):
-        return answer
-    size = ledger.world.page_size
-
-    def in_slots(table: tuple[PageId, ...], start: int, upto: int) -> tuple[Slot, ...]:
-        return tuple(slot_of(table[position // size], position, size) for position in range(start, upto))
-
-    members = members_of(ledger, act)
-    who = {publisher.req: publisher for publisher in growing(ledger, members, answer)}
-    slots = [in_slots(who[member.req].table, member.prefix, member.upto) for member in members]
-    if isinstance(act, Checkpoint):
-        slots = [in_slots(pages, 0, len(pages) * size) for _, pages in answer.published]
-    published, listed = dict[ReqId, int](), dict[ReqId, tuple[Slot, ...]]()
-    for req, pages in answer.published:
-        _, protected, _, table = who.get(req) or holding(ledger, req, 0)
-        published[req] = protected + len(pages) * size
-        merged = pages != table[protected // size :][: len(pages)]
-        if merged and ledger.world.has("DUPLICATES") and not isinstance(act, Checkpoint):
-            listed[req] = in_slots(pages, 0, len(pages) * size)
-    return Reply(
-        rows=answer.rows if ledger.world.has("ROWS") else (),
-        matched=tuple(in_slots(pages, 0, len(pages) * size) for pages in answer.matched),
-        slots=tuple(slots),
-        published=published,
-        evicted=answer.evicted,
-        freed=answer.freed,
-        listed=listed,
-    )

@@ -14,7 +14,7 @@ Holder: TypeAlias = str  # whom a record or a lock belongs to: a request; later 
 Row: TypeAlias = int  # 0 is the padding row
 PageId: TypeAlias = int  # 0 is the padding page
 Slot: TypeAlias = int  # page * page_size + offset
-Token: TypeAlias = Hashable  # identity is the whole value; 0 is a token, None is not
+Token: TypeAlias = Hashable  # two are one iff they are equal; 0 is a token, None is not
 Namespace: TypeAlias = Hashable  # what must also match before KV may be shared: LoRA, cache salt, ...
 
 CAPABILITIES = {
@@ -92,6 +92,8 @@ class Declaration:
         for word in ("DUPLICATES", "LEAF_FIRST", "EVICT", "CHECKPOINT"):
             if word in self.capabilities and "PREFIX_CACHE" not in self.capabilities:
                 raise WrongInput(f"{self.name} declares {word} without PREFIX_CACHE")
+        if "CHECKPOINT" in self.capabilities and "checkpoint" not in self.publishes_on:
+            raise WrongInput(f"{self.name} declares CHECKPOINT, which publishes, but publishes_on has no checkpoint")
         if "PREFIX_CACHE" not in self.capabilities:
             object.__setattr__(self, "publishes_on", frozenset())
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.answering import evictions, givings
+from kvledger.spec.actions.every_answer import evictions, givings
 from kvledger.spec.actions.giving import Publisher, holding, judge_given
 from kvledger.spec.actions.taking import judge_evicted, judge_refused
 from kvledger.spec.answer import Granted, Refused
-from kvledger.spec.ledger import Edit, Ledger
+from kvledger.spec.edit import Edit
+from kvledger.spec.ledger import Ledger
 from kvledger.spec.world import ReqId
 
 
@@ -27,34 +28,35 @@ def requires(ledger: Ledger, act: Abort) -> str | None:
     return None if act.req in ledger.requests else "the request is not live"
 
 
-def leaving(ledger: Ledger, act: Abort) -> tuple[tuple[ReqId, ...], list[Publisher]]:
-    """Who gives everything back, and may publish what it has committed first: nobody, if the request waits."""
-    if not ledger.holds_row(act.req):
-        return (), []
-    return (act.req,), [holding(ledger, act.req, ledger.records[act.req].committed_len)]
+def leaving(ledger: Ledger, act: Abort) -> tuple[ReqId, ...]:
+    """Who gives everything back: nobody, if the request waits."""
+    return (act.req,) if ledger.holds_row(act.req) else ()
+
+
+def publishers(ledger: Ledger, act: Abort, answer: Granted) -> list[Publisher]:
+    """Who may publish what it has committed: a choice of the backend, if it publishes on abort at all."""
+    return [holding(ledger, req, ledger.records[req].committed_len) for req in leaving(ledger, act)]
 
 
 def judge(ledger: Ledger, act: Abort, answer: Granted | Refused) -> None:
-    """What the backend owes. Publishing is its choice, if it publishes on abort at all."""
+    """What the backend owes."""
     if isinstance(answer, Refused):
         judge_refused(ledger, [], answer)
         return
     judge_evicted(ledger, answer.evicted)
-    who, publishers = leaving(ledger, act)
-    judge_given(ledger, "abort", publishers, answer, who)
+    judge_given(ledger, "abort", publishers(ledger, act, answer), answer, leaving(ledger, act))
 
 
 def effect(edit: Edit, act: Abort, answer: Granted) -> None:
     """What is then true."""
     for req, pages in answer.published:
         edit.publish(req, pages)
-    if edit.ledger.holds_row(act.req):
-        edit.release(act.req)
+    for req in leaving(edit.ledger, act):
+        edit.release(req)
     edit.forget(act.req)
 
 
 def answers(ledger: Ledger, act: Abort, least: bool) -> Iterator[Granted | Refused]:
     """Every legal answer of a small world."""
-    who, publishers = leaving(ledger, act)
     for granted in evictions(ledger, least):
-        yield from givings(ledger, "abort", publishers, granted, least, who)
+        yield from givings(ledger, "abort", publishers(ledger, act, granted), granted, least, leaving(ledger, act))

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.answering import givings, takings
-from kvledger.spec.actions.giving import growing, judge_given
+from kvledger.spec.actions.every_answer import givings, takings
+from kvledger.spec.actions.giving import Publisher, growing, judge_given
 from kvledger.spec.actions.taking import Member, judge_refused, judge_taken
 from kvledger.spec.answer import Granted, Refused
-from kvledger.spec.ledger import Edit, Ledger
+from kvledger.spec.edit import Edit
+from kvledger.spec.ledger import Ledger
 from kvledger.spec.world import ReqId, Token
 
 
@@ -25,16 +26,16 @@ class Decode(NamedTuple):
 def requires(ledger: Ledger, act: Decode) -> str | None:
     """What the caller owes."""
     if not act.batch:
-        return "a batch has members"
+        return "the batch is empty"
     if len({req for req, _ in act.batch}) != len(act.batch):
-        return "no request stands twice in a batch"
+        return "a request stands twice in the batch"
     if len(act.batch) > (ledger.world.declared.max_batch or len(act.batch)):
         return "the backend declares smaller batches"
     for req, token in act.batch:
         if not ledger.caught_up(req):
-            return "a request decodes when only its pending token is without KV"
+            return "more than the pending token is without KV, or no row is held"
         if token is None:
-            return "None is not a token"
+            return "None is sampled, which is no token"
         if ledger.records[req].committed_len >= ledger.world.context_len:
             return "the row is full"
     return None
@@ -46,6 +47,11 @@ def members(ledger: Ledger, act: Decode) -> list[Member]:
     return [Member(req, length, length + 1, starts=False) for req, length in committed]
 
 
+def publishers(ledger: Ledger, act: Decode, answer: Granted) -> list[Publisher]:
+    """Who may publish what it has committed by its end."""
+    return growing(ledger, members(ledger, act), answer)
+
+
 def judge(ledger: Ledger, act: Decode, answer: Granted | Refused) -> None:
     """What the backend owes."""
     batch = members(ledger, act)
@@ -53,7 +59,7 @@ def judge(ledger: Ledger, act: Decode, answer: Granted | Refused) -> None:
         judge_refused(ledger, batch, answer)
         return
     judge_taken(ledger, batch, answer)
-    judge_given(ledger, "decode", growing(ledger, batch, answer), answer)
+    judge_given(ledger, "decode", publishers(ledger, act, answer), answer)
 
 
 def effect(edit: Edit, act: Decode, answer: Granted) -> None:
@@ -72,4 +78,4 @@ def answers(ledger: Ledger, act: Decode, least: bool) -> Iterator[Granted | Refu
         if isinstance(answer, Refused):
             yield answer
         else:
-            yield from givings(ledger, "decode", growing(ledger, batch, answer), answer, least)
+            yield from givings(ledger, "decode", publishers(ledger, act, answer), answer, least)

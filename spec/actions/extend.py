@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.answering import givings, takings
-from kvledger.spec.actions.giving import growing, judge_given
+from kvledger.spec.actions.every_answer import givings, takings
+from kvledger.spec.actions.giving import Publisher, growing, judge_given
 from kvledger.spec.actions.taking import Member, judge_refused, judge_taken
 from kvledger.spec.answer import Granted, Refused
-from kvledger.spec.ledger import Edit, Ledger
+from kvledger.spec.edit import Edit
+from kvledger.spec.ledger import Ledger
 from kvledger.spec.world import ReqId, Token
 
 
@@ -25,9 +26,9 @@ class Extend(NamedTuple):
 def requires(ledger: Ledger, act: Extend) -> str | None:
     """What the caller owes."""
     if not act.batch:
-        return "a batch has members"
+        return "the batch is empty"
     if len({req for req, _, _ in act.batch}) != len(act.batch):
-        return "no request stands twice in a batch"
+        return "a request stands twice in the batch"
     if len(act.batch) > (ledger.world.declared.max_batch or len(act.batch)):
         return "the backend declares smaller batches"
     for req, upto, token in act.batch:
@@ -35,15 +36,15 @@ def requires(ledger: Ledger, act: Extend) -> str | None:
             return "the request is not live"
         end = len(ledger.requests[req].tokens)
         if upto <= ledger.prefix(req):
-            return "upto lies above the prefix"
+            return "upto does not lie above the prefix"
         if upto > end:
-            return "upto lies within the tokens"
+            return "upto lies beyond the tokens"
         if upto > ledger.world.context_len:
-            return "upto lies within the row"
+            return "upto lies beyond the row"
         if token is None and upto == end:
-            return "a token is sampled at the end of the tokens"
+            return "no token is sampled, but upto is the end of the tokens"
         if token is not None and upto != end:
-            return "no token is sampled before the end of the tokens"
+            return "a token is sampled before the end of the tokens"
         if upto != end and not ledger.world.has("CHUNKED"):
             return "the backend does not declare CHUNKED"
     return None
@@ -54,6 +55,11 @@ def members(ledger: Ledger, act: Extend) -> list[Member]:
     return [Member(req, ledger.prefix(req), upto, not ledger.holds_row(req)) for req, upto, _ in act.batch]
 
 
+def publishers(ledger: Ledger, act: Extend, answer: Granted) -> list[Publisher]:
+    """Who may publish what it has committed by its end."""
+    return growing(ledger, members(ledger, act), answer)
+
+
 def judge(ledger: Ledger, act: Extend, answer: Granted | Refused) -> None:
     """What the backend owes."""
     batch = members(ledger, act)
@@ -61,7 +67,7 @@ def judge(ledger: Ledger, act: Extend, answer: Granted | Refused) -> None:
         judge_refused(ledger, batch, answer)
         return
     judge_taken(ledger, batch, answer)
-    judge_given(ledger, "extend", growing(ledger, batch, answer), answer)
+    judge_given(ledger, "extend", publishers(ledger, act, answer), answer)
 
 
 def effect(edit: Edit, act: Extend, answer: Granted) -> None:
@@ -85,4 +91,4 @@ def answers(ledger: Ledger, act: Extend, least: bool) -> Iterator[Granted | Refu
         if isinstance(answer, Refused):
             yield answer
         else:
-            yield from givings(ledger, "extend", growing(ledger, batch, answer), answer, least)
+            yield from givings(ledger, "extend", publishers(ledger, act, answer), answer, least)

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.answering import evictions, givings
-from kvledger.spec.actions.giving import holding, judge_given
+from kvledger.spec.actions.every_answer import evictions, givings
+from kvledger.spec.actions.giving import Publisher, holding, judge_given
 from kvledger.spec.actions.taking import judge_evicted, judge_refused
 from kvledger.spec.answer import Granted, Refused
-from kvledger.spec.ledger import Edit, Ledger
+from kvledger.spec.edit import Edit
+from kvledger.spec.ledger import Ledger
 from kvledger.spec.world import ReqId
 
 
@@ -29,19 +30,24 @@ def requires(ledger: Ledger, act: Finish) -> str | None:
     if not ledger.holds_row(act.req):
         return "the request holds no row"
     if act.keep < 0:
-        return "keep is not negative"
+        return "keep is negative"
     if act.keep > ledger.records[act.req].committed_len:
-        return "keep lies within what is committed"
+        return "keep lies above what is committed"
     return None
 
 
+def publishers(ledger: Ledger, act: Finish, answer: Granted) -> list[Publisher]:
+    """Who may publish, and how far. A keep below protected publishes nothing and frees nothing below protected."""
+    return [holding(ledger, act.req, act.keep * act.publish)]
+
+
 def judge(ledger: Ledger, act: Finish, answer: Granted | Refused) -> None:
-    """What the backend owes. A keep below protected publishes nothing and frees nothing below protected."""
+    """What the backend owes."""
     if isinstance(answer, Refused):
         judge_refused(ledger, [], answer)
         return
     judge_evicted(ledger, answer.evicted)
-    judge_given(ledger, "finish", [holding(ledger, act.req, act.keep * act.publish)], answer, leaving=(act.req,))
+    judge_given(ledger, "finish", publishers(ledger, act, answer), answer, leaving=(act.req,))
 
 
 def effect(edit: Edit, act: Finish, answer: Granted) -> None:
@@ -54,6 +60,5 @@ def effect(edit: Edit, act: Finish, answer: Granted) -> None:
 
 def answers(ledger: Ledger, act: Finish, least: bool) -> Iterator[Granted | Refused]:
     """Every legal answer of a small world."""
-    publisher = holding(ledger, act.req, act.keep * act.publish)
     for granted in evictions(ledger, least):
-        yield from givings(ledger, "finish", [publisher], granted, least, leaving=(act.req,))
+        yield from givings(ledger, "finish", publishers(ledger, act, granted), granted, least, leaving=(act.req,))

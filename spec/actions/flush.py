@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.answering import closed_sets
+from kvledger.spec.actions.every_answer import eviction_sets
 from kvledger.spec.actions.giving import judge_given
 from kvledger.spec.actions.taking import judge_evicted, judge_refused
 from kvledger.spec.answer import Freed, Granted, Refused
-from kvledger.spec.ledger import Edit, Ledger
+from kvledger.spec.edit import Edit
+from kvledger.spec.ledger import Ledger
 from kvledger.spec.page import CACHED
 from kvledger.spec.rules import need
 
@@ -29,23 +30,23 @@ def requires(ledger: Ledger, act: Flush) -> str | None:
 def judge(ledger: Ledger, act: Flush, answer: Granted | Refused) -> None:
     """What the backend owes: refused if a request holds a row; if one only waits, as it likes."""
     if isinstance(answer, Refused):
-        need(bool(ledger.requests), "EVICT-2", asked=None, least=len(ledger.evictable()), evicted=0)
+        need(bool(ledger.requests), "EVICT-2", refused=True)
         judge_refused(ledger, [], answer, forbidden=True)
         return
     judge_evicted(ledger, answer.evicted)
     need(not ledger.records, "LOCK-2", page=None, holders=tuple(ledger.records))
     cached = {page for page, state in ledger.pages.items() if state.kind == CACHED}
-    need(answer.evicted == cached, "EVICT-2", asked=None, least=len(cached), evicted=len(answer.evicted))
+    need(answer.evicted == cached, "EVICT-2", asked=None, owed=len(cached), evicted=len(answer.evicted))
     judge_given(ledger, "flush", [], answer)
 
 
 def effect(edit: Edit, act: Flush, answer: Granted) -> None:
-    """What is then true: step has taken the evicted pages out already, as for every action."""
+    """What is then true: apply has taken the evicted pages out already, as for every action."""
 
 
 def answers(ledger: Ledger, act: Flush, least: bool) -> Iterator[Granted | Refused]:
     """Every legal answer of a small world."""
     if ledger.requests:
-        yield from (Refused(None, gone) for gone in closed_sets(ledger, (), 0, least))
+        yield from (Refused(None, gone) for gone in eviction_sets(ledger, least=least))
     if not ledger.records:
         yield Granted(evicted=frozenset(ledger.pages), freed=Freed())

@@ -1,4 +1,4 @@
-"""How pages change hands and come back, for every action that publishes or frees: judged here once. Read second."""
+"""How pages change hands and come back, for every action that publishes or frees: judged here once."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def judge_given(
     for req, pages in answer.published:
         allowed = req in who and ledger.requests[req].publish and kind in declared.publishes_on
         need(allowed, "CACHE-3", req=req, by=kind, barred=True)
-        _, protected, committed, table = who[req]
+        _, protected, most, table = who[req]
         first, upto = protected // size, protected + len(pages) * size
-        need(first + len(pages) <= ledger.publishable(committed), "CACHE-3", req=req, upto=upto, committed=committed)
+        need(first + len(pages) <= ledger.publishable(most), "CACHE-3", req=req, upto=upto, most=most, by=kind)
         for ordinal, (own, stays) in enumerate(zip(table[first:], pages, strict=False), first):
             key = ledger.key(ledger.requests[req], ordinal)
             there = joined.setdefault(key, set())

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.answering import evictions, givings
+from kvledger.spec.actions.every_answer import evictions, givings
 from kvledger.spec.actions.giving import judge_given
 from kvledger.spec.actions.taking import judge_evicted, judge_refused
 from kvledger.spec.answer import Granted, Refused
-from kvledger.spec.ledger import Edit, Ledger
+from kvledger.spec.edit import Edit
+from kvledger.spec.ledger import Ledger
 from kvledger.spec.world import ReqId
 
 

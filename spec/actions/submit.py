@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.answering import evictions, givings
+from kvledger.spec.actions.every_answer import evictions, givings
 from kvledger.spec.actions.giving import judge_given
 from kvledger.spec.actions.taking import judge_evicted, judge_refused
 from kvledger.spec.answer import Granted, Refused
-from kvledger.spec.ledger import Edit, Ledger, Request
+from kvledger.spec.edit import Edit
+from kvledger.spec.ledger import Ledger, Request
 from kvledger.spec.world import Namespace, ReqId, Token
 
 
@@ -31,17 +32,17 @@ def requires(ledger: Ledger, act: Submit) -> str | None:
     if act.req in ledger.requests:
         return "a live request has this id"
     if not act.tokens:
-        return "a request has at least one token"
+        return "the request has no token"
     if None in act.tokens:
-        return "None is not a token"
-    if not ledger.world.has("NAMESPACES") and not ledger.alone(act.namespace):
-        return "the backend knows one namespace"
+        return "None is among the tokens"
+    if not ledger.world.has("NAMESPACES") and not ledger.is_only_namespace(act.namespace):
+        return "another namespace is there, and the backend knows one only"
     if act.match_limit is not None and not ledger.world.has("MATCH_LIMIT"):
         return "the backend knows no match limit"
     if not act.publish and not ledger.world.has("BARRED"):
         return "the backend cannot bar a request from publishing"
     if act.match_limit is not None and act.match_limit < 0:
-        return "a match limit is not negative"
+        return "the match limit is negative"
     return None
 
 

@@ -1,4 +1,4 @@
-"""How rows and pages are taken, for every action that takes any: judged here once. Read this file first.
+"""How rows and pages are taken, for every action that takes any: judged here once.
 
 The order is the law's: what was evicted, what was matched, which rows, which pages. Specific before general.
 """
@@ -55,7 +55,7 @@ def judge_refused(ledger: Ledger, members: list[Member], answer: Refused, forbid
         return
     starters = [member for member in members if member.starts]
     if answer.short == "rows" and ledger.world.has("ROWS"):
-        need(len(starters) > ledger.free_rows(), "ROW-4", starting=len(starters), free=ledger.free_rows())
+        need(len(starters) > ledger.free_row_count(), "ROW-4", starting=len(starters), free=ledger.free_row_count())
     else:
         asked, room = sum(demand(ledger, members)), obtainable(ledger, members)
         fits = answer.short == "pages" and asked > room
@@ -73,7 +73,7 @@ def obtainable(ledger: Ledger, members: list[Member]) -> int:
     for key, times in matched.items():  # of a key's duplicates each may read another one
         taken += min(times, [ledger.pages[page].locks for page in ledger.index[key].pages].count(0))
     kept_back = ledger.world.declared.headroom if starters else 0
-    return ledger.free_pages() + len(ledger.evictable()) - taken - kept_back
+    return ledger.free_page_count() + len(ledger.evictable()) - taken - kept_back
 
 
 def judge_taken(ledger: Ledger, members: list[Member], answer: Granted) -> None:
@@ -93,7 +93,7 @@ def judge_matched(ledger: Ledger, req: ReqId, pages: tuple[PageId, ...]) -> None
     for ordinal, page in enumerate(pages):
         state = ledger.page(page)
         need(state.kind == CACHED, "CACHE-4", req=req, page=page, ordinal=ordinal)
-        need(ledger.index[state.owner].root == request.root, "NS-1", req=req, page=page, ordinal=ordinal)
+        need(ledger.index[state.owner].root == request.root, "NS-1", req=req, page=page)
         need(
             ordinal < ledger.publishable(len(request.tokens)) and state.owner == ledger.key(request, ordinal),
             "CACHE-4",

@@ -28,9 +28,9 @@ from kvledger.spec.actions.giving import Publisher, frees, growing, holding
 from kvledger.spec.actions.taking import Member, demand, obtainable
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import CachedView, Declaration, RecordView, Totals, View
-from kvledger.spec.ledger import Ledger, Tag
-from kvledger.spec.page import CACHED, PRIVATE, slot_of
-from kvledger.spec.trace import said
+from kvledger.spec.ledger import Ledger, Tag, slots_in
+from kvledger.spec.page import CACHED, PRIVATE
+from kvledger.spec.saying import said
 from kvledger.spec.world import CAPABILITIES, PUBLISHING, PageId, ReqId, World
 
 PLAIN = frozenset(CAPABILITIES) - {"DUPLICATES", "SCRAMBLE"}
@@ -88,7 +88,7 @@ def pick(ledger: Ledger, act: Action, policy: Policy) -> Granted | Refused:
 def take(ledger: Ledger, members: list[Member], policy: Policy) -> Granted | Refused:
     """Matches, evictions, rows and pages; or a refusal, where one is due."""
     starters = [member for member in members if member.starts]
-    if ledger.world.has("ROWS") and len(starters) > ledger.free_rows():
+    if ledger.world.has("ROWS") and len(starters) > ledger.free_row_count():
         return Refused("rows", leaves(ledger, (), policy.at_will(2), policy))
     size, sizes = ledger.world.page_size, demand(ledger, members)
     matched = []
@@ -98,9 +98,9 @@ def take(ledger: Ledger, members: list[Member], policy: Policy) -> Granted | Ref
     reading = {page for pages in matched for page in pages}
     evictable = set(ledger.evictable()) - reading
     asked = sum(sizes)
-    if asked > ledger.free_pages() + len(evictable) or (policy.needless and asked > obtainable(ledger, members)):
+    if asked > ledger.free_page_count() + len(evictable) or (policy.needless and asked > obtainable(ledger, members)):
         return Refused("pages", leaves(ledger, reading, policy.at_will(2), policy))
-    gone = leaves(ledger, reading, max(0, asked - ledger.free_pages()) + policy.at_will(2), policy)
+    gone = leaves(ledger, reading, max(0, asked - ledger.free_page_count()) + policy.at_will(2), policy)
     free = [page for page in range(1, ledger.world.pages + 1) if ledger.is_free(page)]
     chosen = iter(policy.choose([*free, *gone], asked))
     pages = tuple(tuple(next(chosen) for _ in range(count)) for count in sizes)
@@ -173,7 +173,7 @@ class Oracle:
         answer = pick(self.ledger, action, self.policy)
         reply = said(self.ledger, action, answer)
         apply(self.ledger, action, answer, in_place=True)
-        for number in sorted(answer.evicted | set(answer.freed.pages if answer.freed else ())):
+        for number in sorted({*answer.evicted, *(answer.freed.pages if answer.freed else ())}):
             self.policy.age[number] = len(self.policy.age) + 1
         return reply
 
@@ -187,7 +187,8 @@ class Oracle:
 
     def read(self, req: ReqId) -> Sequence[int]:
         """What stands in the slots of [0, committed_len)."""
-        return [self.content[slot] for slot in slots_of(self.ledger, req, self.ledger.records[req].committed_len)]
+        table, upto = self.ledger.tables[req], self.ledger.records[req].committed_len
+        return [self.content[slot] for slot in slots_in(table, 0, upto, self.ledger.world.page_size)]
 
 
 def shown(ledger: Ledger) -> View:
@@ -201,16 +202,13 @@ def shown(ledger: Ledger) -> View:
         free_rows=[row for row in range(1, world.rows + 1) if row not in held],
         free_pages=[page for page in range(1, world.pages + 1) if ledger.is_free(page)],
         records={req: RecordView(*record) for req, record in ledger.records.items()},
-        table={req: slots_of(ledger, req, record.allocated_len) for req, record in ledger.records.items()},
+        table={
+            req: slots_in(table, 0, ledger.records[req].allocated_len, world.page_size)
+            for req, table in ledger.tables.items()
+        },
         cached={page: CachedView(state.owner, state.locks) for page, state in cached.items()},
-        totals=Totals(ledger.free_pages(), evictable, len(ledger.pages) - private - evictable, private),
+        totals=Totals(ledger.free_page_count(), evictable, len(ledger.pages) - private - evictable, private),
     )
-
-
-def slots_of(ledger: Ledger, req: ReqId, length: int) -> list[int]:
-    """The slots of [0, length) of a request that holds a row."""
-    size, pages = ledger.world.page_size, ledger.tables[req]
-    return [slot_of(pages[position // size], position, size) for position in range(length)]
 
 
 def _declared(order: str, capabilities: frozenset[str], publishes_on: Iterable[str]) -> Declaration:

@@ -101,7 +101,7 @@ def _again(ledger: Ledger, refused: Action | None) -> Action | None:
         return None
     members = members_of(ledger, refused)
     starting = sum(member.starts for member in members)
-    rows = starting <= ledger.free_rows() or not ledger.world.has("ROWS")
+    rows = starting <= ledger.free_row_count() or not ledger.world.has("ROWS")
     return refused if rows and sum(demand(ledger, members)) <= obtainable(ledger, members) else None
 
 
@@ -128,7 +128,7 @@ def _extend(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
     able = [req for req in ledger.requests if not ledger.caught_up(req) and _room(ledger, req) > ledger.prefix(req)]
     if k % 8 and ledger.world.has("ROWS"):  # else more may start than there are rows
         starting = [req for req in able if not ledger.holds_row(req)]
-        able = [req for req in able if req not in starting[ledger.free_rows() :]]
+        able = [req for req in able if req not in starting[ledger.free_row_count() :]]
     if not able:
         return None
     together = j % 2 or traffic.narrow

@@ -15,8 +15,8 @@ from kvledger.spec.backend import KeepsContent, Make, Scrambles
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.page import pages_for
-from kvledger.spec.reply import numbers, tidy, tidy_view
 from kvledger.spec.rules import RULES, VIEW_PARTS, Broken
+from kvledger.spec.tidy import numbers, tidy, tidy_view
 from kvledger.spec.trace import Step
 from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.limit import LIMIT_S, Overtime, TimeLimit

@@ -20,7 +20,8 @@ from kvledger.spec.explore import Answer, Path, explore, moves
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.rules import RULES
-from kvledger.spec.trace import Step, Trace, of_path, said
+from kvledger.spec.saying import of_path, said
+from kvledger.spec.trace import Step, Trace
 from kvledger.spec.worlds import WORLDS, Scope
 from kvledger.tests.kit.probes import forbidden
 from kvledger.tests.law.near import near_replies

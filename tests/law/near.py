@@ -11,12 +11,12 @@ from itertools import chain, count, islice
 
 from kvledger.spec.action import members_of
 from kvledger.spec.actions import Action
-from kvledger.spec.actions.answering import matches
+from kvledger.spec.actions.every_answer import matches
 from kvledger.spec.actions.taking import demand
 from kvledger.spec.answer import Freed, Granted, Refused, Reply
 from kvledger.spec.explore import Answer
 from kvledger.spec.ledger import Ledger
-from kvledger.spec.trace import said
+from kvledger.spec.saying import said
 from kvledger.spec.world import PageId, ReqId, World
 
 SHORT = (None, "rows", "pages")
@@ -29,9 +29,10 @@ def near(ledger: Ledger, act: Action, legal: Collection[Answer]) -> Iterator[Ans
     yield from plain_grants(ledger, act)
     yield from (Refused(short, gone) for short in SHORT for gone in (frozenset[PageId](), room))
     for answer in legal:
+        gone = frozenset(answer.evicted)
         for page in pages:
-            yield replace(answer, evicted=answer.evicted ^ {page})
-            yield from (replace(answer, evicted=answer.evicted ^ {page, other}) for other in answer.evicted - {page})
+            yield replace(answer, evicted=gone ^ {page})
+            yield from (replace(answer, evicted=gone ^ {page, other}) for other in gone - {page})
         if isinstance(answer, Refused):
             continue
         if answer.pages:

@@ -39,11 +39,13 @@ from kvledger.spec.actions import (
     taking,
 )
 from kvledger.spec.answer import Freed, Refused, Reply
+from kvledger.spec.edit import Edit
 from kvledger.spec.explore import explore, moves
-from kvledger.spec.ledger import Edit, Ledger
+from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.rules import Broken, need
-from kvledger.spec.trace import Step, said
+from kvledger.spec.saying import said
+from kvledger.spec.trace import Step
 from kvledger.spec.world import WrongInput
 from kvledger.spec.worlds import WORLDS, Scope
 from kvledger.tests.kit.probes import forbidden

@@ -59,8 +59,8 @@ WIDTH = [
     Mutant("reference", "reference/request.py", "self.extra_key)", "self.extra_key != 0)", "NS-1"),
     Mutant("blocks", BLOCKS, "self.intern(NO_PARENT, request.namespace)",
            "self.intern(NO_PARENT, request.namespace != 0)", "NS-1"),
-    Mutant("reference", "reference/allocation.py", "max(req.match_limit, 0)",
-           "-(-req.match_limit // tree_cache.page_size) * tree_cache.page_size", "CACHE-2"),
+    Mutant("reference", "reference/allocation.py", "min(length, req.match_limit)",
+           "min(length, -(-req.match_limit // tree_cache.page_size) * tree_cache.page_size)", "CACHE-2"),
     Mutant("blocks", BLOCKS, "min(limit, request.match_limit)",
            "min(limit, -(-request.match_limit // self.page_size) * self.page_size)", "PAGE-5"),  # refuses: past upto
     Mutant("reference", "reference/allocator.py", "slots[:: self.page_size]",

@@ -65,6 +65,7 @@ def test_a_module_that_gives_no_backend(bench: Bench, source: str, says: str) ->
         ("Declaration('mine', max_batch=0)", "max_batch = 0: expected a whole number >= 1"),
         ("Declaration('mine', key_lag=2)", "key_lag = 2: expected 0 or 1"),
         ("Declaration('mine', '1', {'EVICT'})", "mine declares EVICT without PREFIX_CACHE"),
+        ("Declaration('mine', publishes_on={'finish'})", "declares CHECKPOINT, which publishes, but publishes_on"),
     ],
 )
 def test_a_declaration_that_is_none(bench: Bench, declares: str, says: str) -> None:

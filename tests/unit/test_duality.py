@@ -23,13 +23,14 @@ from kvledger.spec.explore import Answer, moves
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.rules import RULES, Broken
 from kvledger.spec.world import Declaration, World
-from kvledger.spec.worlds import A3, B3, KEPT, PLAIN, WORLDS, Scope
+from kvledger.spec.worlds import A3, B3, KEPT, PLAIN, TWO, WORLDS, Scope
 from kvledger.tests.law.near import SHORT, near, near_freed
-from kvledger.tests.unit.reachable import reachable
+from kvledger.tests.unit.reachable import BATCHES, LEAVES, reachable
 
 Tally: TypeAlias = Counter[str | None]  # how often each rule was broken; None: how many answers were accepted
 Candidates: TypeAlias = Callable[[Ledger, Action, Collection[Answer]], Iterable[Answer]]
 
+A2 = ("a", "a")
 ONE_REQUEST = Scope(("r0",), (A3, B3), ("a",), max_kv=4)
 # what is declared (publishes at checkpoint and finish; at extend and decode, and keeps duplicates): judged, accepted
 EVERY = [(PLAIN, 144_157, 526), (KEPT, 1_366_087, 1_052)]
@@ -41,6 +42,13 @@ NEAR = {
     "DUPLICATES": (16, 174_700, 7_568),
     "BACKOFF": (32, 137_124, 5_868),
     "KEY_LAG": (64, 76_010, 2_530),
+    "LEAVES": (4, 88_009, 4_580),
+    "BATCHES": (4, 29_587, 1_338),
+}
+# and of worlds without a name: an inner key with several pages; several that publish in one call
+OTHERS = {
+    "LEAVES": (World(2, 2, 4, 1, LEAVES), Scope(TWO, (A2,), ("a",), max_kv=2)),
+    "BATCHES": (World(2, 2, 4, 1, BATCHES), Scope(TWO, (A2,), ("a",), max_kv=2)),
 }
 # these show only in slots, in views, or over several calls
 NOT_IN_ONE_ANSWER = {"REC-2", "TAB-1", "LIVE-1"}  # slots, and what came before: the monitor's
@@ -66,7 +74,7 @@ def test_every_rule_that_one_answer_can_break_is_named() -> None:
 
 @cache
 def judge_near(name: str) -> Tally:
-    return judge_all(*WORLDS[name], NEAR[name][0], near)
+    return judge_all(*{**WORLDS, **OTHERS}[name], NEAR[name][0], near)
 
 
 def judge_all(world: World, scope: Scope, stride: int, candidates: Candidates) -> Tally:

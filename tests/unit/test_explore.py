@@ -12,13 +12,15 @@ from functools import cache
 import pytest
 
 from kvledger.spec.action import name_of, step
-from kvledger.spec.actions import Action
+from kvledger.spec.actions import Abort, Action, Extend, Submit
+from kvledger.spec.answer import Granted
 from kvledger.spec.canon import canon, exact, with_tokens
 from kvledger.spec.explore import Answer, Exploration, explore
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.situations import SITUATIONS, Moment
 from kvledger.spec.world import World
 from kvledger.spec.worlds import A3, B3, BIGRAM, HELD_BACK, KEPT, PLAIN, TWO, WORLDS, Scope
+from kvledger.tests.unit.reachable import BATCHES, LEAVES
 
 # states, transitions, length of the longest shortest path
 COUNTS = {
@@ -40,6 +42,10 @@ SMALLER = {
         World(2, 2, 2, 1, HELD_BACK),
         Scope(TWO, (A2,), ("a",), max_kv=2, match_limits=(None, 1), publish=(True, False)),
     ),
+    "duplicates, leaves first": (World(2, 2, 3, 1, LEAVES), Scope(TWO, (A2,), ("a",), max_kv=2)),
+    "duplicates of three readers": (World(3, 2, 4, 1, KEPT), Scope((*TWO, "r2"), (A2,), ("a",), max_kv=1)),
+    "merging in batches": (World(2, 2, 3, 1, BATCHES), Scope(TWO, (A2,), ("a",), max_kv=2)),
+    "two letters": (World(2, 3, 2, 1, PLAIN), Scope(TWO, (("a",),), ("a", "b"), max_kv=2)),
     "key lag": (World(2, 3, 2, 1, BIGRAM), Scope(TWO, (A2, B2), ("a",), max_kv=3)),
     "key lag, three pages": (World(2, 3, 3, 1, BIGRAM), Scope(TWO, (A2,), ("a",), max_kv=3)),
 }
@@ -77,7 +83,7 @@ def test_no_state_is_lost_by_forgetting_the_names_of_tokens(name: str) -> None:
     def note(before: Ledger, act: Action, answer: Answer, after: Ledger) -> None:
         images.add(canon(after))
 
-    explore(*WORLDS[name], state_of=with_tokens, on_transition=note)
+    explore(*WORLDS[name], state_of=lambda ledger: with_tokens(ledger)[0], on_transition=note)
     assert images == explored(name).seen
 
 
@@ -100,3 +106,27 @@ def test_the_reduced_search_sees_every_state_and_takes_only_like_states_for_one(
     for ledger, successors in seen.values():
         assert like.setdefault(canon(ledger), successors) == successors
     assert like.keys() == explore(*SMALLER[name], least=False).seen == explore(*SMALLER[name]).seen
+
+
+def test_who_reads_which_of_several_pages_is_part_of_the_state() -> None:
+    """A, B and C have two pages each, of the same tokens. Under the first key A and B read one page, C another. Under
+    the second, A reads with B, or with C: then C leaves another number of pages behind."""
+    world = World(3, 4, 9, 1, KEPT)
+    with_b = cached_for_three(world, b=(1, 2), c=(7, 8))
+    with_c = cached_for_three(world, b=(1, 5), c=(7, 2))
+    left = [
+        sorted(len(step(ledger, Abort(req), Granted()).evictable()) for req in "ABC") for ledger in (with_b, with_c)
+    ]
+    assert left == [[0, 0, 2], [0, 1, 1]]
+    assert canon(with_b) != canon(with_c)
+    assert canon(with_b) == canon(cached_for_three(world, b=(4, 5), c=(1, 2)))  # B and C change places
+
+
+def cached_for_three(world: World, b: tuple[int, int], c: tuple[int, int]) -> Ledger:
+    """A, B and C compute pages of their own. A publishes two of its; b, c: what the rows of B and C list there."""
+    ledger = Ledger.start(world)
+    for row, (req, lists) in enumerate({"A": (1, 2), "B": b, "C": c}.items(), 1):
+        ledger = step(ledger, Submit(req, A3, "n", match_limit=0), Granted())
+        pages = tuple(range(3 * row - 2, 3 * row + 1))
+        ledger = step(ledger, Extend(((req, 3, "a"),)), Granted((row,), ((),), (pages,), ((req, lists),)))
+    return ledger

@@ -13,9 +13,10 @@ import pytest
 
 from kvledger.spec.action import apply
 from kvledger.spec.actions import Action
+from kvledger.spec.edit import Edit
 from kvledger.spec.explore import Answer, explore
 from kvledger.spec.invariants import check_touched, check_whole
-from kvledger.spec.ledger import Edit, Ledger
+from kvledger.spec.ledger import Ledger
 from kvledger.spec.page import CACHED, PRIVATE, Page, SpecError
 from kvledger.spec.world import Holder, PageId
 from kvledger.spec.worlds import WORLDS

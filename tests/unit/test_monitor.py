@@ -16,7 +16,8 @@ from kvledger.spec import monitor as module
 from kvledger.spec.action import apply
 from kvledger.spec.actions import Abort, Action, Checkpoint, Evict, Extend, Finish, Flush, Retract, Submit
 from kvledger.spec.answer import Freed, Granted, Refused, Reply
-from kvledger.spec.ledger import Edit, Ledger
+from kvledger.spec.edit import Edit
+from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import WHOLE_EVERY, Monitor
 from kvledger.spec.page import SpecError
 from kvledger.spec.rules import Broken
@@ -24,7 +25,7 @@ from kvledger.spec.world import Declaration, World, WrongInput
 
 Call: TypeAlias = tuple[Action, Reply | Refused]
 SGLANG = World(rows=2, context_len=8, pages=6, page_size=2)
-GROWS = Declaration("merges while it grows", publishes_on=frozenset({"extend", "decode"}))
+GROWS = Declaration("merges while it grows", publishes_on=frozenset({"extend", "decode", "checkpoint"}))
 VLLM = replace(SGLANG, declared=GROWS)
 KEEPS = replace(SGLANG, declared=replace(GROWS, capabilities=GROWS.capabilities | {"DUPLICATES"}))
 A, B = Submit("a", (1, 2, 3, 4), "n"), Submit("b", (1, 2, 3, 4, 5, 6), "n")
@@ -77,6 +78,8 @@ WRONG: dict[str, Wrong] = {
     "a row too many": Wrong("REC-1", BESIDE, extend("b"), grant(rows=[2, 1]), {"starting": 1, "rows": 2}),
     "no match named for a start": Wrong("REC-1", BESIDE, extend("b"), grant(matched=[]), {"matched": 0}),
     "a page evicted twice": Wrong("EVICT-4", CACHED, Evict(1), Reply(evicted=[2, 2]), {"page": 2, "twice": True}),
+    "a page evicted twice, and then refused": Wrong(
+        "EVICT-4", [*CACHED, (B, Reply())], extend("b"), Refused("pages", [2, 2]), {"page": 2, "twice": True}),
     "a match that ends inside a page": Wrong("CACHE-4", BESIDE, extend("b"), grant(matched=[ROW[:3]]), {"ordinal": 1}),
     "a match out of order": Wrong("TAB-1", BESIDE, extend("b"), grant(matched=[(3, 2, 4, 5)]), {"position": 0}),
     "a slot too few": Wrong("PAGE-4", BESIDE, extend("b"), grant(slots=[[6]]), {"positions": 2, "slots": 1}),
@@ -101,7 +104,7 @@ WRONG: dict[str, Wrong] = {
     "an unknown request publishes": Wrong(
         "CACHE-3", BESIDE, extend("b"), grant(published={"x": 2}), {"req": "x"}),
     "half a page published at the end": Wrong(
-        "CACHE-3", STARTED, Finish("a", 4, True), Reply(published={"a": 3}), {"upto": 3, "committed": 4}),
+        "CACHE-3", STARTED, Finish("a", 4, True), Reply(published={"a": 3}), {"upto": 3, "most": 4}),
     "published below what was": Wrong(
         "CACHE-3", PUBLISHED, Finish("a", 4, True), Reply(published={"a": 2}), {"upto": 2}),
     "published beyond the table": Wrong(
@@ -241,6 +244,50 @@ def test_what_goes_in_the_same_call_is_merged_with_no_more() -> None:
         (Extend((("b", 3, 9),)), Reply(rows=[1], matched=[[]], slots=[[4, 5, 6]], published={"b": 2}, evicted=[1])),
     ])  # fmt: skip
     assert monitor.ledger.tables == {"b": (2, 3)} and monitor.ledger.is_free(1)
+
+
+@pytest.mark.parametrize("name", ["", "a"])
+def test_a_name_is_a_name_however_empty(name: str) -> None:
+    """A twin of what is cached ends, and publishes it again: its own pages 3 and 4 merge with 1 and 2."""
+    declared = Declaration("publishes on abort", publishes_on=frozenset({"checkpoint", "finish", "abort"}))
+    aborting = replace(SGLANG, declared=declared)
+    twin = Submit(name, (1, 2, 3, 4), "n", match_limit=0)
+    monitor = judged(aborting, [
+        *CACHED, (twin, Reply()),
+        (Extend(((name, 4, 9),)), Reply(rows=[1], matched=[[]], slots=[(6, 7, 8, 9)])),
+        (Abort(name), Reply(published={name: 4}, freed=Freed((3, 4), (1,)))),
+    ])  # fmt: skip
+    assert sorted(monitor.ledger.pages) == [1, 2] and "CACHE-5" in monitor.arms
+
+
+@pytest.mark.parametrize("reply", [Reply(evicted=[1]), Refused("pages", [1]), Reply(published={"a": 2})])
+def test_who_declares_no_cache_speaks_of_none(reply: Reply | Refused) -> None:
+    plain = replace(SGLANG, declared=Declaration("no cache", capabilities=frozenset({"PAGED", "ROWS"})))
+    monitor = judged(plain, STARTED)
+    with pytest.raises(WrongInput, match=r"no cache answered finish with evicted or published: it declares no PREFIX_"):
+        monitor.step(Finish("a", 4, False), reply)
+
+
+def test_to_ask_whether_a_call_may_be_made_writes_nothing() -> None:
+    """A namespace that is refused has not been seen: tags are numbered by who came first."""
+    one = replace(SGLANG, declared=Declaration("one namespace", declines=frozenset({"NAMESPACES"})))
+    monitor = judged(one, STARTED)
+    roots, before = list(monitor.ledger.names.roots), snapshot(monitor.ledger)
+    with pytest.raises(WrongInput, match="another namespace is there"):
+        monitor.step(replace_namespace(TWIN), Reply())
+    assert monitor.ledger.names.roots == roots and snapshot(monitor.ledger) == before
+    monitor.step(Abort("a"), Reply())
+    monitor.step(replace_namespace(TWIN), Reply())  # now nothing of another one is there
+
+
+def replace_namespace(act: Submit) -> Submit:
+    return act._replace(namespace="another")
+
+
+@pytest.mark.parametrize("act", [Checkpoint("a", -1), Checkpoint("a", -3), Finish("a", -1, True)])
+def test_no_length_is_negative(act: Action) -> None:
+    with pytest.raises(WrongInput, match="is negative"):
+        judged(SGLANG, STARTED).step(act, Refused())
 
 
 def test_a_backend_without_rows_needs_to_name_none() -> None:

@@ -15,12 +15,14 @@ from kvledger.spec.action import FILES, file_of
 from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
 from kvledger.spec.answer import Freed, Granted, Refused, Reply
 from kvledger.spec.backend import CachedView, View
+from kvledger.spec.edit import Edit
 from kvledger.spec.explore import explore
 from kvledger.spec.keyframe import Cached, Key, Private
-from kvledger.spec.ledger import Edit, Ledger
+from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
+from kvledger.spec.saying import said
 from kvledger.spec.stored import ACTIONS
-from kvledger.spec.trace import Step, Trace, judge, read, said, text, write
+from kvledger.spec.trace import Step, Trace, judge, read, text, write
 from kvledger.spec.world import World, WrongInput
 from kvledger.spec.worlds import WORLDS
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kvledger.spec.ledger import Edit, Ledger
+from kvledger.spec.edit import Edit
+from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.rules import RULES
 from kvledger.spec.situations import SITUATIONS, Moment

@@ -17,8 +17,9 @@ from pathlib import Path
 from kvledger.spec.explore import Path as Moves
 from kvledger.spec.explore import explore
 from kvledger.spec.rules import RULES
+from kvledger.spec.saying import of_path
 from kvledger.spec.situations import SITUATIONS
-from kvledger.spec.trace import of_path, text
+from kvledger.spec.trace import text
 from kvledger.spec.worlds import WORLDS
 from kvledger.tests.law.broken import broken
 

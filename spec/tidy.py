@@ -66,7 +66,7 @@ def _tidy(reply: object, where: str) -> Said | Refused:
     if isinstance(reply, Refused):
         if reply.short not in (None, "rows", "pages"):
             raise WrongInput(f"{where} with short = {short(reply.short)}: expected 'rows', 'pages' or None")
-        return Refused(reply.short, frozenset(numbers(reply.evicted, where, "evicted")), _freed(reply.freed, where))
+        return Refused(reply.short, numbers(reply.evicted, where, "evicted"), _freed(reply.freed, where))
     if not isinstance(reply, Reply):
         raise WrongInput(f"{where} with a {type(reply).__name__}: expected a Reply or Refused")
     published = _by_request(reply.published, where, "published", "length")
@@ -74,8 +74,8 @@ def _tidy(reply: object, where: str) -> Said | Refused:
     listed_slots = _by_request(reply.listed, where, "listed", "slots")
     return Said(
         numbers(reply.rows, where, "rows"),
-        tuple(numbers(each, where, "matched") for each in listed(reply.matched, where, "matched")),
-        tuple(numbers(each, where, "slots") for each in listed(reply.slots, where, "slots")),
+        tuple(numbers(each, where, "matched") for each in list_of_lists(reply.matched, where, "matched")),
+        tuple(numbers(each, where, "slots") for each in list_of_lists(reply.slots, where, "slots")),
         dict(zip(published, lengths, strict=True)),
         numbers(reply.evicted, where, "evicted"),
         _freed(reply.freed, where),
@@ -103,14 +103,14 @@ def _tidy_view(view: object, name: str) -> Seen:
 def numbers(values: Iterable[int], where: str, what: str) -> tuple[int, ...]:
     """Whole numbers, in a tuple."""
     try:
-        return _whole(values)
+        return _integers(values)
     except TypeError:
         raise WrongInput(f"{where} with {what} = {short(values)}: expected a list of whole numbers") from None
     except ValueError as error:
         raise WrongInput(f"{where} with {what} that has {error}") from None
 
 
-def listed(values: Iterable[Iterable[int]], where: str, what: str) -> list[Iterable[int]]:
+def list_of_lists(values: Iterable[Iterable[int]], where: str, what: str) -> list[Iterable[int]]:
     """A list of lists."""
     try:
         if isinstance(values, dict):
@@ -137,7 +137,7 @@ def _freed(freed: object, where: str) -> Freed | None:
 
 def _totals(totals: object, where: str) -> Totals:
     try:
-        return Totals(*_whole(_kind(totals, Totals)))
+        return Totals(*_integers(_kind(totals, Totals)))
     except (TypeError, ValueError):
         raise WrongInput(f"{where} with totals = {short(totals)}: expected Totals, four numbers of pages") from None
 
@@ -180,11 +180,11 @@ def _mapping(
 
 def _record(req: Any, shown: Any) -> tuple[ReqId, RecordView]:
     held, *lengths = _kind(shown, RecordView)
-    return _kind(req, str), RecordView(held if held is None else _number(held), *_whole(lengths))
+    return _kind(req, str), RecordView(held if held is None else _number(held), *_integers(lengths))
 
 
 def _slots(req: Any, shown: Any) -> tuple[ReqId, tuple[Slot, ...]]:
-    return _kind(req, str), _whole(shown)
+    return _kind(req, str), _integers(shown)
 
 
 def _cached(page: Any, shown: Any) -> tuple[PageId, CachedView]:
@@ -206,7 +206,7 @@ def _number(value: Any) -> int:
     return number
 
 
-def _whole(values: Any) -> tuple[int, ...]:
+def _integers(values: Any) -> tuple[int, ...]:
     """No dict, and nothing without a length: an iterator would be empty when it is looked at again."""
     if isinstance(values, dict):
         raise TypeError

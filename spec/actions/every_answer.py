@@ -6,36 +6,38 @@ other. least: of all answers, one of each kind that matters.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations, permutations, product
 
 from kvledger.spec.actions.giving import Publisher, frees
 from kvledger.spec.actions.taking import Member, demand, obtainable
-from kvledger.spec.answer import Granted, Refused
-from kvledger.spec.ledger import Ledger
+from kvledger.spec.answer import Granted, Published, Refused
+from kvledger.spec.ledger import Ledger, Tag
 from kvledger.spec.world import PageId, ReqId
 
 
-def closed_sets(ledger: Ledger, reading: Collection[PageId], least: int, exact: bool) -> Iterator[frozenset[PageId]]:
-    """The sets of pages that may be evicted: at least so many (exactly, for the least answers)."""
-    first = max(0, least)
-    if not first:
+def eviction_sets(
+    ledger: Ledger, *, least: bool, reading: Collection[PageId] = (), at_least: int = 0
+) -> Iterator[frozenset[PageId]]:
+    """The sets of pages that may be evicted: of so many pages at least. least: of exactly so many."""
+    fewest = max(0, at_least)
+    if not fewest:
         yield frozenset()
-        if exact:
+        if least:
             return
     pages = [page for page in sorted(ledger.evictable()) if page not in reading]
-    for size in [first] if exact else range(max(1, first), len(pages) + 1):
+    for size in [fewest] if least else range(max(1, fewest), len(pages) + 1):
         for chosen in combinations(pages, size):
             if closed(ledger, frozenset(chosen)):
                 yield frozenset(chosen)
 
 
 def closed(ledger: Ledger, evicted: frozenset[PageId]) -> bool:
-    """Whether what remains is closed under parents (always, without LEAF_FIRST)."""
+    """Whether what remains is closed under parents (always, without LEAF_FIRST). A key goes with its last page."""
     if not ledger.world.has("LEAF_FIRST"):
         return True
-    gone = {ledger.pages[page].owner for page in evicted}
+    gone = {key for key, entry in ledger.index.items() if entry.pages <= evicted}
     left = {entry.parent for key, entry in ledger.index.items() if key not in gone}
     return gone.isdisjoint(left)
 
@@ -71,9 +73,9 @@ def takings(ledger: Ledger, members: list[Member], least: bool) -> Iterator[Gran
     """
     starters = [member for member in members if member.starts]
     sizes = demand(ledger, members)
-    short = ["rows"] * (ledger.world.has("ROWS") and len(starters) > ledger.free_rows())
+    short = ["rows"] * (ledger.world.has("ROWS") and len(starters) > ledger.free_row_count())
     short += ["pages"] * (sum(sizes) > obtainable(ledger, members))
-    yield from (Refused(each, gone) for each in short for gone in closed_sets(ledger, (), 0, least))
+    yield from (Refused(each, gone) for each in short for gone in eviction_sets(ledger, least=least))
     if "rows" in short:
         return
     most = ledger.world.rows if ledger.world.has("ROWS") else len(ledger.records) + len(starters)
@@ -82,7 +84,7 @@ def takings(ledger: Ledger, members: list[Member], least: bool) -> Iterator[Gran
     rows = list(rows)
     for matched in matches(ledger, members):
         reading = {page for path in matched for page in path}
-        for gone in closed_sets(ledger, reading, sum(sizes) - ledger.free_pages(), least):
+        for gone in eviction_sets(ledger, least=least, reading=reading, at_least=sum(sizes) - ledger.free_page_count()):
             free = [page for page in range(1, ledger.world.pages + 1) if ledger.is_free(page) or page in gone]
             handed = [tuple(free[: sum(sizes)])] if least else permutations(free, sum(sizes))
             for flat in handed:
@@ -102,21 +104,48 @@ def givings(
     least: bool,
     leaving: tuple[ReqId, ...] = (),
 ) -> Iterator[Granted]:
-    """Every way to publish and free after this grant, one publisher at most. least: all there is, or, growing, any."""
-    for chosen in product(*(stayings(ledger, kind, publisher, granted, least) for publisher in publishers)):
-        published = tuple((who.req, pages) for who, pages in zip(publishers, chosen, strict=True) if pages)
+    """Every way to publish and free after this grant. least: all there is, or, growing, any length; in batch order."""
+    orders = [publishers] if least else permutations(publishers)
+    ways = (way for order in orders for way in publications(ledger, kind, list(order), granted, least, {}))
+    for published in dict.fromkeys(ways):
         freed = frees(ledger, publishers, published, leaving)
         yield replace(granted, published=published, freed=freed)
 
 
+def publications(
+    ledger: Ledger,
+    kind: str,
+    publishers: list[Publisher],
+    granted: Granted,
+    least: bool,
+    joined: Mapping[Tag, frozenset[PageId]],
+) -> Iterator[Published]:
+    """Every way in which these publish, one after another. joined: what stands under keys by this call already."""
+    if not publishers:
+        yield ()
+        return
+    who, *later = publishers
+    request, first = ledger.requests[who.req], who.protected // ledger.world.page_size
+    for pages in stayings(ledger, kind, who, granted, least, joined):
+        keys = (ledger.key(request, ordinal) for ordinal in range(first, first + len(pages)))
+        mine = {key: joined.get(key, frozenset()) | {page} for key, page in zip(keys, pages, strict=True)}
+        for rest in publications(ledger, kind, later, granted, least, {**joined, **mine}):
+            yield ((who.req, pages), *rest) if pages else rest
+
+
 def evictions(ledger: Ledger, least: bool) -> Iterator[Granted]:
     """The grants of an action that takes nothing: any backend may let cached pages go. least: none."""
-    for gone in closed_sets(ledger, (), 0, least):
+    for gone in eviction_sets(ledger, least=least):
         yield Granted(evicted=gone)
 
 
 def stayings(
-    ledger: Ledger, kind: str, publisher: Publisher, granted: Granted, least: bool
+    ledger: Ledger,
+    kind: str,
+    publisher: Publisher,
+    granted: Granted,
+    least: bool,
+    joined: Mapping[Tag, frozenset[PageId]],
 ) -> Iterator[tuple[PageId, ...]]:
     """The pages that may stand under this publisher's keys afterwards: its own, or those that are there."""
     request, declared = ledger.requests[publisher.req], ledger.world.declared
@@ -127,7 +156,8 @@ def stayings(
     for upto in [most] if least and kind not in ("extend", "decode") else range(first, most + 1):
         choices = []
         for ordinal in range(first, upto):
-            entry = ledger.index.get(ledger.key(request, ordinal))
-            there = sorted(entry.pages - granted.evicted) if entry else []
+            key = ledger.key(request, ordinal)
+            cached = ledger.index[key].pages - granted.evicted if key in ledger.index else frozenset()
+            there = sorted(cached | joined.get(key, frozenset()))
             choices.append(there + [publisher.table[ordinal]] * (not there or declared.has("DUPLICATES")))
         yield from product(*choices)

@@ -1,0 +1,59 @@
+"""The words for facts, where a careless sentence would say what is not so."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvledger.spec.actions import Action, Checkpoint, Extend, Finish, Flush, Submit
+from kvledger.spec.answer import Refused, Reply
+from kvledger.spec.explain import answer_in_words, because
+from kvledger.spec.monitor import Monitor
+from kvledger.spec.rules import Broken
+from kvledger.spec.world import World
+
+
+def said_of(act: Action, reply: Reply | Refused) -> str:
+    """The sentence for a wrong answer, where `a` holds KV for its five tokens in pages of two, and samples a sixth."""
+    monitor = Monitor(World(rows=1, context_len=8, pages=4, page_size=2))
+    monitor.step(Submit("a", (1, 2, 3, 4, 5), "n"), Reply())
+    monitor.step(Extend((("a", 5, 6),)), Reply(rows=[1], matched=[[]], slots=[[2, 3, 4, 5, 6]]))
+    with pytest.raises(Broken) as broken:
+        monitor.step(act, reply)
+    return because(broken.value.rule, broken.value.facts, monitor.ledger)
+
+
+@pytest.mark.parametrize(
+    ("act", "reply", "says"),
+    [
+        (Finish("a", 5, True), Reply(published={"a": 6}),
+         "a is published up to 6, but only its first 5 tokens may be, for they have KV; in whole pages that is 4. "
+         "Token 6 is pending: it was sampled last, and no KV is computed for it."),
+        (Finish("a", 1, True), Reply(published={"a": 4}),
+         "a is published up to 4, but only its first 1 token may be, for this finish says so; in whole pages that "
+         "is 0."),
+        (Finish("a", 5, False), Reply(published={"a": 4}),
+         "a is published up to 4, but only its first 0 tokens may be, for this finish says so; in whole pages that "
+         "is 0."),
+        (Checkpoint("a", 3), Reply(slots=[[2, 3, 4, 5]], published={"a": 4}),
+         "a is published up to 4, but only its first 3 tokens may be, for this checkpoint says so; in whole pages that "
+         "is 2."),
+        (Finish("a", 5, True), Reply(published={"a": 3}),
+         "a is published up to 3: it was up to 0, and goes on by pages of 2."),
+    ],
+)  # fmt: skip
+def test_why_so_much_may_not_be_published(act: Action, reply: Reply, says: str) -> None:
+    assert said_of(act, reply) == says
+
+
+def test_a_flush_refused_without_cause() -> None:
+    monitor = Monitor(World(rows=1, context_len=8, pages=4, page_size=2))
+    with pytest.raises(Broken) as broken:
+        monitor.step(Flush(), Refused())
+    sentence = because(broken.value.rule, broken.value.facts, monitor.ledger)
+    assert sentence == "The flush was refused, but no request is there that could be in its way."
+
+
+def test_several_counts_are_no_range() -> None:
+    """Three hits of 1, 2 and 3 tokens are not "1..3"; and whose length is which is said."""
+    reply = Reply(rows=[1, 2, 3], matched=[[4], [4, 5], [4, 5, 6]], published={"a": 1, "b": 2, "c": 3})
+    assert answer_in_words(reply) == "rows 1..3, hit 1 2 3, published a to 1, b to 2, c to 3"
