@@ -46,15 +46,17 @@ class Grade(NamedTuple):
     limit_s: float = LIMIT_S
 
 
+FULL = Grade()
+
+
 class Lockstep:
     """steps: what was done and answered so far, with the view that was compared last. armed: rule -> how often it
     could have been broken, and what would have shown it was looked at. evidence: what was looked at at all."""
 
     def __init__(
-        self, make: Make, world: World, *, view: bool = True, content: bool = True, grade: Grade | None = None,
-        name: str = "the backend", record: bool = True, count_armed: bool = True,
-    ) -> None:  # fmt: skip
-        self.grade = grade or Grade(view=view, content=content)
+        self, make: Make, world: World, *, grade: Grade = FULL, name: str = "the backend", count_armed: bool = True
+    ) -> None:
+        self.grade = grade
         try:
             with TimeLimit(self.grade.limit_s):
                 self.backend, self.world = build(make, world, name)
@@ -67,7 +69,6 @@ class Lockstep:
         self._always = {"ANSWER", *["PROBE"] * self.world.has("GUARDED"), *["DRAIN"] * self._drains_all()}
         self.evidence = set(self._always)
         self.draining_since: int | None = None
-        self._record = record
         self._number = 0
         self._first_strike: int | None = None
         struck()
@@ -164,13 +165,11 @@ class Lockstep:
 
     def _call(self, act: Action, *, probe: bool) -> Reply | Refused:
         self._number += 1
-        if self._record:
-            self.steps.append(Step(act, Refused(), probe))  # until it answers, if it does
+        self.steps.append(Step(act, Refused(), probe))  # until it answers, if it does
         reply = self._theirs(tidy, self._theirs(self.backend.do, act), self.monitor.where(act))
         if self._first_strike is None and struck():
             self._first_strike = self._number
-        if self._record:
-            self.steps[-1] = Step(act, reply, probe)
+        self.steps[-1] = Step(act, reply, probe)
         return reply
 
     def _write(self, members: list[Member], reply: Reply) -> None:
@@ -189,8 +188,7 @@ class Lockstep:
                 raise WrongInput(f"{self.world.declared.name} declares VIEW, but view() returned None")
             view = self._theirs(tidy_view, view, self.world.declared.name)
             looked_at |= {part for part in VIEW_PARTS if getattr(view, part.lower()) is not None}
-            if self._record:
-                self.steps[-1] = self.steps[-1]._replace(view=view)
+            self.steps[-1] = self.steps[-1]._replace(view=view)
             self.monitor.compare(view, act, answer)
         if self.grade.content and self.world.has("CONTENT"):
             looked_at.add("CONTENT")
@@ -208,8 +206,7 @@ class Lockstep:
         try:
             self.monitor.read(req, tags)
         except Broken:
-            if self._record:
-                self.steps[-1] = self.steps[-1]._replace(read={req: tags})
+            self.steps[-1] = self.steps[-1]._replace(read={req: tags})
             raise
 
     def _theirs(self, call: Callable[..., T], *args: object) -> T:

@@ -26,10 +26,9 @@ Parents: TypeAlias = dict[int, int | None]  # id -> the id before it; None: it c
 
 
 class TraceRequest(NamedTuple):
-    """One request, after scaling. arrival in ms since the start; output_len in tokens, the first one included."""
+    """One request, after scaling. output_len in tokens, the first one included."""
 
     req: str
-    arrival: int
     prompt: tuple[int, ...]
     output_len: int
 
@@ -56,7 +55,6 @@ def read(path: str, requests: int, block_tokens: int) -> list[TraceRequest]:
     found = [
         TraceRequest(
             f"r{number}",
-            line.timestamp,
             tuple(_tokens(line.hash_ids, _scaled(line.input_length, block_tokens), block_tokens)),
             _scaled(line.output_length, block_tokens),
         )
