@@ -11,7 +11,7 @@ from kvledger.spec.action import file_of, members_of
 from kvledger.spec.actions import Abort, Action, Evict, Extend, Finish, Flush, Retract, Submit
 from kvledger.spec.actions.taking import Member
 from kvledger.spec.answer import Granted, Refused, Reply
-from kvledger.spec.backend import KeepsContent, Make, Scrambles
+from kvledger.spec.backend import KeepsContent, Make, Scrambles, View
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.page import pages_for
@@ -188,7 +188,7 @@ class Lockstep:
                 raise WrongInput(f"{self.world.declared.name} declares VIEW, but view() returned None")
             view = self._theirs(tidy_view, view, self.world.declared.name)
             looked_at |= {part for part in VIEW_PARTS if getattr(view, part.lower()) is not None}
-            self.steps[-1] = self.steps[-1]._replace(view=view)
+            self._keep(view)
             self.monitor.compare(view, act, answer)
         if self.grade.content and self.world.has("CONTENT"):
             looked_at.add("CONTENT")
@@ -198,6 +198,12 @@ class Lockstep:
             looked_at.add("SCRAMBLE")
             self._theirs(cast(Scrambles, self.backend).scramble)
         return looked_at
+
+    def _keep(self, view: View) -> None:
+        """A view is as large as the pool: of those that were compared the last one is enough."""
+        if len(self.steps) > 1:
+            self.steps[-2] = self.steps[-2]._replace(view=None)
+        self.steps[-1] = self.steps[-1]._replace(view=view)
 
     def _read(self, req: str) -> None:
         """What a request reads through the backend's table; kept where it is not its own."""
