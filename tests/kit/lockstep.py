@@ -57,11 +57,8 @@ class Lockstep:
         self, make: Make, world: World, *, grade: Grade = FULL, name: str = "the backend", count_armed: bool = True
     ) -> None:
         self.grade = grade
-        try:
-            with TimeLimit(self.grade.limit_s):
-                self.backend, self.world = build(make, world, name)
-        except Overtime:
-            raise WrongInput(f"{name}: make or declare did not return within {self.grade.limit_s} s") from None
+        self.limit = TimeLimit(grade.limit_s)
+        self.backend, self.world = build(make, world, name, grade.limit_s)
         self.monitor = Monitor(self.world, count_armed=count_armed)
         self.steps: list[Step] = []
         self.judging_s = 0.0  # CPU seconds in the monitor
@@ -131,7 +128,7 @@ class Lockstep:
     def _judged(self, step: Callable[[Action], T], act: Action) -> T:
         """Whatever breaks in one step is a finding of that step."""
         try:
-            with TimeLimit(self.grade.limit_s):
+            with self.limit:
                 return step(act)
         except Broken as broken:
             raise self._finding(broken.rule, broken.facts) from None
@@ -218,7 +215,7 @@ class Lockstep:
     def _theirs(self, call: Callable[..., T], *args: object) -> T:
         """Somebody else's code: what it raises is a finding."""
         try:
-            return call(*args)
+            return self.limit.call(call, *args)
         except (Overtime, WrongInput, KeyboardInterrupt):
             raise
         except BaseException as error:  # an engine may well raise asyncio's CancelledError, or leave

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from random import Random
 
@@ -62,7 +62,7 @@ def search(
     progress: Callable[[int], None] = lambda actions: None,
 ) -> Outcome:
     """Run until a finding or until so many actions are done. The same seed gives the same actions."""
-    pools = possible(make, worlds(sizes), name)
+    pools = possible(make, worlds(sizes), name, grade.limit_s)
     outcome = Outcome(pools[0], seed_number)
     number = st.integers(0, WIDTH - 1)
     move = st.tuples(number, number, number, number)
@@ -113,13 +113,11 @@ class _Enough(BaseException):
         self.error = error
 
 
-def possible(make: Make, pools: list[World], name: str) -> list[World]:
-    """The worlds that this backend can live in: page_size 1 only, without PAGED."""
-    _, learned = build(make, replace(pools[0], page_size=1), name)
-    fitting = [world for world in pools if world.page_size == 1 or learned.has("PAGED")]
-    if not fitting:
-        raise WrongInput(f"{name}: does not declare PAGED, and no world with page_size 1 was asked for")
-    return fitting
+def possible(make: Make, pools: list[World], name: str, limit_s: float) -> list[World]:
+    """The worlds that this backend can live in: page_size 1 only, without PAGED. Raises WrongInput if it can live in
+    none of them: the one with the smallest pages is built to hear what it declares."""
+    _, learned = build(make, min(pools, key=lambda world: world.page_size), name, limit_s)
+    return [world for world in pools if world.page_size == 1 or learned.has("PAGED")]
 
 
 def _example(

@@ -74,6 +74,15 @@ def test_every_pool_and_every_traffic_is_met() -> None:
     assert {type(act).__name__ for _, act in seen} == {kind.__name__ for kind in Action.__args__}
 
 
+def test_only_the_pools_asked_for_are_built(bench: Bench) -> None:
+    """An engine may know one page size, and then only that one is asked of it."""
+    only = "def __init__(self, world):\n        assert world.page_size == 2, world\n        super().__init__(world)"
+    target = bench.backend(f"class Odd(Backend):\n    {only}")
+    code, screen = bench.check(target, ["--page-size", "2"])
+    assert code == 0 and screen.startswith("CONFORMS")
+    assert "AssertionError" in bench.complaint("check", target)
+
+
 # ---- shrinking
 
 
