@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import shlex
 import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from tqdm import tqdm
 
@@ -70,14 +72,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_limit(parser: argparse.ArgumentParser) -> None:
     """--limit, which a replay has as well."""
     says = f"seconds that one call may take (default {LIMIT_S:g})"
-    parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="S", help=says)
+    parser.add_argument("--limit", type=float, metavar="S", help=says)
 
 
-def ask_limit(args: argparse.Namespace) -> float:
-    """The seconds of --limit. Raises WrongInput."""
-    if not 0 < args.limit < 1e6:
-        raise WrongInput(f"--limit {args.limit}: expected seconds, more than 0")
-    return float(args.limit)
+def ask_limit(args: argparse.Namespace) -> float | None:
+    """The seconds of --limit, if it was given. Raises WrongInput."""
+    if args.limit is None or 0 < args.limit < 1e6:
+        return cast(float | None, args.limit)
+    raise WrongInput(f"--limit {args.limit}: expected seconds, more than 0 and less than a million")
 
 
 def make_arguments(profile: str, seed: int) -> argparse.Namespace:
@@ -106,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
 
 def check(target: str, args: argparse.Namespace) -> Report:
     """Search one backend for a broken rule, and say what was found."""
-    make, grade = load_backend(target), Grade(view=not args.no_view, limit_s=args.limit)
+    make, grade = load_backend(target), Grade(view=not args.no_view, limit_s=ask_limit(args) or LIMIT_S)
     budget = args.actions or BUDGETS[args.profile]
     sizes = tuple(each for each in POOLS if not args.page_size or each[0] in args.page_size)
     began = time.process_time()
@@ -173,7 +175,7 @@ def _broken(target: str, outcome: Outcome, found: list[Verdict], args: argparse.
     assert finding is not None
     small = shrink(make, outcome.world, outcome.steps, finding, grade=grade, name=target,
                    draining_since=outcome.draining_since)  # fmt: skip
-    path = save(small, outcome, target)
+    path = save(small, outcome.world, target, grade)
     screen = Screen(
         world=outcome.world,
         steps=small.steps,
@@ -184,28 +186,39 @@ def _broken(target: str, outcome: Outcome, found: list[Verdict], args: argparse.
         trace=path,
         found_after=len(outcome.steps),
         verdicts=found,
-        drained=outcome.drained,
+        drained=small.draining_since is not None,
         blind=without_view(small, outcome, target, grade),
-        limit_s=args.limit,
+        limit_s=grade.limit_s,
     )
     return Report(target, outcome, found, 1, show(screen), path)
 
 
 def _command_line(target: str, args: argparse.Namespace) -> str:
     """What has to be typed to see this again."""
-    words = ["kvledger check", target]
-    words += [f"--profile {args.profile}"] * (args.profile != "ci")
-    words += [f"--actions {args.actions}"] * bool(args.actions)
-    words += [f"--seed {args.seed}"] * bool(args.seed)
-    words += [f"--page-size {size}" for size in args.page_size or ()]
-    words += [f"--limit {args.limit:g}"] * (args.limit != LIMIT_S)
-    return " ".join(words + ["--no-view"] * args.no_view)
+    words = ["kvledger", "check", target]
+    words += ["--profile", args.profile] if args.profile != "ci" else []
+    words += ["--actions", str(args.actions)] if args.actions else []
+    words += ["--seed", str(args.seed)] if args.seed else []
+    for size in args.page_size or ():
+        words += ["--page-size", str(size)]
+    words += [] if args.limit is None else [f"--limit={args.limit:g}"]
+    return shlex.join(words + ["--no-view"] * args.no_view)
 
 
-def save(small: Shrunk, outcome: Outcome, target: str) -> str | None:
-    """Store the shrunk run beside the user, under a name that says what it shows. None: it cannot be written here."""
-    steps, finding = tuple(small.steps), small.finding
-    trace = Trace(outcome.world, steps, finding.rule, finding.step, target, "drain" if outcome.drained else "")
+def save(found: Shrunk, world: World, target: str, grade: Grade) -> str | None:
+    """Store a run beside the user, under a name that says what it shows. None: it cannot be written here."""
+    finding = found.finding
+    trace = Trace(
+        world,
+        tuple(found.steps),
+        finding.rule,
+        finding.step,
+        target,
+        draining_since=found.draining_since,
+        view=grade.view,
+        content=grade.content,
+        limit_s=None if grade.limit_s == LIMIT_S else grade.limit_s,
+    )
     try:
         digest = hashlib.sha256(text(trace).encode()).hexdigest()[:4]
         path = f"{FOLDER}/{finding.rule.lower()}-{digest}.itf.json"

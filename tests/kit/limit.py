@@ -39,6 +39,7 @@ class TimeLimit:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.began = None
         if self.watched:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, self.before)

@@ -25,7 +25,8 @@ from kvledger.tests.kit.strike import struck
 
 T = TypeVar("T")
 RAISES, HANGS = "RAISES", "HANGS"  # a backend that does is a finding, though no rule names it
-# The drain probe asks for what must be free by then, so a refusal there says that something was lost.
+DRAIN = "drain"  # how the requests of the drain probe are called
+# The drain probe asks for what must be free by then: a refusal there says that something was lost.
 LOST = {"PAGE-5": "PAGE-2", "ROW-4": "ROW-1"}
 
 
@@ -35,6 +36,12 @@ class Finding(Exception):
     def __init__(self, rule: str, step: int, facts: Mapping[str, object], first_strike: int | None = None) -> None:
         super().__init__(rule)
         self.rule, self.step, self.facts, self.first_strike = rule, step, facts, first_strike
+
+
+def named_in_drain(rule: str, act: Action) -> str:
+    """What a rule that this call of the drain probe broke is called: only where it takes what must be free does a
+    refusal say that something was lost."""
+    return LOST.get(rule, rule) if isinstance(act, Extend) else rule
 
 
 class Grade(NamedTuple):
@@ -89,7 +96,7 @@ class Lockstep:
         try:
             self._drain()
         except Finding as finding:
-            finding.rule = LOST.get(finding.rule, finding.rule)
+            finding.rule = named_in_drain(finding.rule, self.steps[-1].act)
             raise
         self.monitor.finish()
 
@@ -108,7 +115,7 @@ class Lockstep:
             pages = min(widest, room - (requests - number - 1))  # the others get one at least
             room -= pages
             upto = min(pages * self.world.page_size, self.world.context_len)
-            req = f"drain{number}"
+            req = f"{DRAIN}{number}"
             tokens = (req, *range(1, upto))  # a first token and, where there are several, a namespace of its own
             self.do(Submit(req, tokens, req if namespaces else 0))
             self.do(Extend(((req, upto, 0),)))

@@ -24,12 +24,12 @@ Call = tuple[Action, bool]  # an action, and whether it is a probe
 
 @dataclass(frozen=True)
 class Shrunk:
-    """A finding and the steps that lead to it; runs: how many trials it took."""
+    """A finding and the steps that lead to it. draining_since: the steps before the drain probe, if it came up in
+    it."""
 
     finding: Finding
     steps: list[Step]
-    lockstep: Lockstep
-    runs: int
+    draining_since: int | None = None
 
 
 def run_again(
@@ -120,8 +120,7 @@ def shrink(
         drain = best is None
     best = best or trial(everything[:draining_since])
     if best is None:  # the backend does not repeat itself: leave what was seen
-        _, lockstep = run_again(make, world, [], grade=grade, name=name, drain=False)
-        return Shrunk(finding, steps, lockstep, runs)
+        return Shrunk(finding, steps, draining_since)
     changed = True
     while changed:
         changed = False
@@ -135,9 +134,9 @@ def shrink(
         confirmed = breaks_again(make, world, _performed(best[1], best[0]), finding.rule, grade=asked, name=name,
                                  drain=drain)  # fmt: skip
         if confirmed is None:
-            return Shrunk(finding, steps, best[1], runs)
+            return Shrunk(finding, steps, draining_since)
         best = confirmed
-    return Shrunk(best[0], best[1].steps, best[1], runs)
+    return Shrunk(best[0], best[1].steps, best[1].draining_since)
 
 
 def _performed(lockstep: Lockstep, finding: Finding) -> list[Call]:

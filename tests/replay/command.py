@@ -23,7 +23,6 @@ from kvledger.tests.kit.check import add_limit, ask_limit, save
 from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
-from kvledger.tests.kit.search import Outcome
 from kvledger.tests.kit.shrink import Shrunk
 from kvledger.tests.kit.verdict import NOT_DECLARED, UNREACHED, UNSEEN, Verdict, counted, verdicts
 from kvledger.tests.replay.driver import Summary, drive
@@ -79,24 +78,33 @@ def run(args: argparse.Namespace) -> int:
         write(args.file, args.requests, args.seed)
         print(f"wrote {args.file}: {args.requests:,} made-up requests, seed {args.seed}")
         return 0
-    limit_s = ask_limit(args)
-    if args.file.endswith(".json"):
-        return replay_trace(args.file, args.backend, limit_s)
-    args.backend = args.backend or "reference"
     json_file.ask(args.json)
-    requests = read(args.file, args.requests, args.block_tokens)
-    make, world = load_backend(args.backend), _world(args, requests)
-    lockstep = Lockstep(make, world, grade=Grade(args.view, args.view, limit_s=limit_s), name=args.backend)
-    report: dict[str, object] = {"backend": args.backend, "name": lockstep.world.declared.name}
-    try:
-        text = _conforms(args, requests, lockstep, report)
-    except Finding as finding:
-        text = _broken(args, make, lockstep, finding, report)
+    report: dict[str, object] = {}
+    text = _stored(args, report) if args.file.endswith(".json") else _recorded(args, report)
     if args.json != json_file.STDOUT:
         print(text)
     if args.json:
         json_file.write(args.json, report)
     return 1 if "finding" in report else 0
+
+
+def _stored(args: argparse.Namespace, report: dict[str, object]) -> str:
+    """A stored run once more."""
+    return replay_trace(args.file, args.backend, report, view=args.view, limit_s=ask_limit(args))
+
+
+def _recorded(args: argparse.Namespace, report: dict[str, object]) -> str:
+    """A trace of requests through the driver."""
+    args.backend = args.backend or "reference"
+    grade = Grade(args.view, args.view, limit_s=ask_limit(args) or LIMIT_S)
+    requests = read(args.file, args.requests, args.block_tokens)
+    make, world = load_backend(args.backend), _world(args, requests)
+    lockstep = Lockstep(make, world, grade=grade, name=args.backend)
+    report |= {"backend": args.backend, "name": lockstep.world.declared.name}
+    try:
+        return _conforms(args, requests, lockstep, report)
+    except Finding as finding:
+        return _broken(args, make, lockstep, finding, report)
 
 
 def _conforms(
@@ -141,8 +149,8 @@ def _broken(
     since = lockstep.draining_since
     drained, calls = since is not None, lockstep.steps[:since]
     small = narrow(make, lockstep.world, calls, finding, grade=lockstep.grade, name=args.backend, drain=drained)
-    small = small or Shrunk(finding, lockstep.steps, lockstep, 0)
-    trace = save(small, Outcome(lockstep.world, seed=0, draining_since=since), args.backend)
+    small = small or Shrunk(finding, lockstep.steps, since)
+    trace = save(small, lockstep.world, args.backend, lockstep.grade)
     screen = Screen(
         world=lockstep.world,
         steps=small.steps,
@@ -153,7 +161,7 @@ def _broken(
         found_after=len(calls),
         blind=None if args.view or not lockstep.world.has("VIEW") else "With --view this may show at an earlier step.",
         drained=drained,
-        limit_s=args.limit,
+        limit_s=lockstep.grade.limit_s,
     )
     text = show(screen)
     report |= {"exit": 1, "finding": {"rule": finding.rule, "trace": trace, "screen": text}}
@@ -215,5 +223,5 @@ def _command_line(args: argparse.Namespace) -> str:
     for name, (default, _) in SIZES.items():
         value = getattr(args, name.replace("-", "_"))
         words += [f"--{name}", str(value)] if value != default else []
-    words += [f"--limit={args.limit:g}"] * (args.limit != LIMIT_S)
+    words += [] if args.limit is None else [f"--limit={args.limit:g}"]
     return shlex.join(words + ["--view"] * args.view)
