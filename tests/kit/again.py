@@ -36,10 +36,11 @@ def replay_trace(
     calls = calls_of(trace)
     drain = trace.draining_since is not None
     found, lockstep = run_again(load_backend(backend), trace.world, calls, grade=grade, name=backend, drain=drain)
-    report |= {"backend": backend, "name": lockstep.world.declared.name}
+    made = len(lockstep.steps[: lockstep.draining_since])
+    report |= {"backend": backend, "name": lockstep.world.declared.name, "calls": len(calls), "made": made}
     if found is None:
         report["exit"] = 0
-        return f"{_made(len(calls), len(lockstep.steps[: lockstep.draining_since]), path)} on {backend}: no rule breaks"
+        return f"{_made(len(calls), made, path)} on {backend}: no rule breaks"
     words = ["kvledger", "replay", path, "--backend", backend, *["--view"] * view]
     words += [] if limit_s is None else [f"--limit={limit_s:g}"]
     screen = Screen(

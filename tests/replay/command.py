@@ -16,7 +16,7 @@ from kvledger.spec.actions import Action
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.backend import Make
 from kvledger.spec.page import pages_for
-from kvledger.spec.world import World
+from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.again import replay_trace
 from kvledger.tests.kit.calibration import calibrate
 from kvledger.tests.kit.check import add_limit, ask_limit, save
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", metavar="NAME", help=backend)
     for name, (default, sentence) in SIZES.items():
         shown = sentence if default is None else f"{sentence}; default: {default}"
-        parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=shown)
+        parser.add_argument(f"--{name}", type=int, metavar="N", help=shown)
     parser.add_argument("--view", action="store_true", help="compare the backend's own books and content at every step")
     add_limit(parser)
     parser.add_argument("--json", metavar="FILE", help="write the verdict there as well; - for standard output")
@@ -75,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit code 0: no rule is broken. 1: one is. Raises WrongInput for what the user got wrong."""
     if args.synthetic:
+        _fill(args)
         write(args.file, args.requests, args.seed)
         print(f"wrote {args.file}: {args.requests:,} made-up requests, seed {args.seed}")
         return 0
@@ -89,12 +90,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _stored(args: argparse.Namespace, report: dict[str, object]) -> str:
-    """A stored run once more."""
+    """A stored run once more, in its own world."""
+    for name in SIZES:
+        if getattr(args, _attribute(name)) is not None:
+            raise WrongInput(f"--{name} with {args.file}: a stored run has its sizes, expected a trace of requests")
     return replay_trace(args.file, args.backend, report, view=args.view, limit_s=ask_limit(args))
 
 
 def _recorded(args: argparse.Namespace, report: dict[str, object]) -> str:
     """A trace of requests through the driver."""
+    _fill(args)
     args.backend = args.backend or "reference"
     grade = Grade(args.view, args.view, limit_s=ask_limit(args) or LIMIT_S)
     requests = read(args.file, args.requests, args.block_tokens)
@@ -105,6 +110,17 @@ def _recorded(args: argparse.Namespace, report: dict[str, object]) -> str:
         return _conforms(args, requests, lockstep, report)
     except Finding as finding:
         return _broken(args, make, lockstep, finding, report)
+
+
+def _fill(args: argparse.Namespace) -> None:
+    """The sizes that were not given get their defaults: up to here one can tell which were."""
+    for name, (default, _) in SIZES.items():
+        if getattr(args, _attribute(name)) is None:
+            setattr(args, _attribute(name), default)
+
+
+def _attribute(name: str) -> str:
+    return name.replace("-", "_")
 
 
 def _conforms(
@@ -221,7 +237,7 @@ def _command_line(args: argparse.Namespace) -> str:
     """What to type to see this run again: every size that is not the default."""
     words = ["kvledger", "replay", args.file, "--backend", args.backend]
     for name, (default, _) in SIZES.items():
-        value = getattr(args, name.replace("-", "_"))
+        value = getattr(args, _attribute(name))
         words += [f"--{name}", str(value)] if value != default else []
     words += [] if args.limit is None else [f"--limit={args.limit:g}"]
     return shlex.join(words + ["--view"] * args.view)
