@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
 from random import Random
@@ -20,11 +19,11 @@ from kvledger.spec.actions import Action
 from kvledger.spec.answer import Refused
 from kvledger.spec.backend import Make
 from kvledger.spec.trace import Step
-from kvledger.spec.world import World, WrongInput
+from kvledger.spec.world import World
 from kvledger.tests.kit.generate import POOLS, PROFILES, WIDTH, Draw, Pool, Traffic, next_action, worlds
 from kvledger.tests.kit.load import build
-from kvledger.tests.kit.lockstep import HANGS, Finding, Grade, Lockstep
-from kvledger.tests.kit.shrink import run_again
+from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
+from kvledger.tests.kit.shrink import confirmed
 
 BUDGETS = {"quick": 1_000, "ci": 10_000, "deep": 100_000}  # actions
 MOVES = 80  # moves of one example
@@ -139,14 +138,7 @@ def _example(
                 refused = act
         lockstep.drain()
     except Finding as finding:
-        outcome.finding, outcome.steps = finding, lockstep.steps
-        if finding.rule != HANGS:  # a second run tells whether stale lengths are behind it
-            calls = [(step.act, step.probe) for step in lockstep.steps[: lockstep.draining_since]]
-            drain = lockstep.draining_since is not None
-            with suppress(WrongInput):  # it does not repeat itself: what was found stands
-                again, _ = run_again(make, world, calls, grade=grade, name=name, drain=drain)
-                if again is not None and again.rule == "REC-3":
-                    outcome.finding = again
+        outcome.finding, outcome.steps = confirmed(make, lockstep, finding, name=name), lockstep.steps
         outcome.draining_since = lockstep.draining_since
     outcome.actions += len(lockstep.steps)
     outcome.armed += lockstep.armed

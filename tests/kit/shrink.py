@@ -7,6 +7,7 @@ tokens end, a batch loses the members that are gone) or skipped, so every trial 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kvledger.spec.action import file_of
@@ -57,6 +58,19 @@ def run_again(
                 finding.rule = "REC-3"
         return finding, lockstep
     return None, lockstep
+
+
+def confirmed(make: Make, lockstep: Lockstep, finding: Finding, *, name: str) -> Finding:
+    """What a lockstep found, or REC-3 in its place: only a second run tells whether stale lengths are behind it."""
+    if finding.rule == HANGS or not (lockstep.grade.scramble and lockstep.world.has("SCRAMBLE")):
+        return finding
+    calls = [(step.act, step.probe) for step in lockstep.steps[: lockstep.draining_since]]
+    drain = lockstep.draining_since is not None
+    with suppress(WrongInput):  # it does not repeat itself: what was found stands
+        again, _ = run_again(make, lockstep.world, calls, grade=lockstep.grade, name=name, drain=drain)
+        if again is not None and (again.rule, again.step) == ("REC-3", finding.step):
+            return again
+    return finding
 
 
 def fitted(ledger: Ledger, act: Action) -> Action | None:

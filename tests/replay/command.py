@@ -23,7 +23,7 @@ from kvledger.tests.kit.check import add_limit, ask_limit, save
 from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
-from kvledger.tests.kit.shrink import Shrunk
+from kvledger.tests.kit.shrink import Shrunk, confirmed
 from kvledger.tests.kit.verdict import NOT_DECLARED, UNREACHED, UNSEEN, Verdict, counted, verdicts
 from kvledger.tests.replay.driver import Summary, drive
 from kvledger.tests.replay.knobs import Knobs, positions
@@ -162,6 +162,7 @@ def _broken(
     args: argparse.Namespace, make: Make, lockstep: Lockstep, finding: Finding, report: dict[str, object]
 ) -> str:
     """The failure screen, of as few calls as still break the rule."""
+    finding = confirmed(make, lockstep, finding, name=args.backend)
     since = lockstep.draining_since
     drained, calls = since is not None, lockstep.steps[:since]
     small = narrow(make, lockstep.world, calls, finding, grade=lockstep.grade, name=args.backend, drain=drained)

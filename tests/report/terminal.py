@@ -114,7 +114,8 @@ def _history(screen: Screen) -> tuple[Ledger, list[Line], list[tuple[str, Callab
             before = again.ledger
         states = tuple(state(again.ledger) for _, state in subjects)
         action = ("probe: " if step.probe else "") + action_in_words(step.act)
-        unanswered = step is guilty and screen.finding.rule in (RAISES, HANGS) and step.answer == Refused()
+        breaks = screen.finding.facts.get("breaks", screen.finding.rule)
+        unanswered = step is guilty and breaks in (RAISES, HANGS) and step.answer == Refused()
         lines.append(Line(number, action, "no answer" if unanswered else _answered(step), states))
     return before, lines, subjects
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Callable
@@ -264,12 +265,21 @@ if isinstance(act, Extend):
 return theirs()"""
 
 
-@pytest.mark.parametrize("answer", ["return Refused('pages')", "raise ValueError('no such length')"])
-def test_what_only_scrambling_shows_is_rec_3(bench: Bench, answer: str) -> None:
-    """The lengths of a released record happen to be harmless, until they are overwritten."""
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [("return Refused('pages')", "refused: no pages"), ("raise ValueError('no such length')", "no answer")],
+)
+def test_what_only_scrambling_shows_is_rec_3(bench: Bench, answer: str, shown: str) -> None:
+    """The lengths of a released record happen to be harmless, until they are overwritten: for a check and a replay."""
     target = bench.backend(odd("do", READS_STALE.format(answer=answer).strip()))
+    assert bench.call("replay", "t.jsonl", "--synthetic", "--requests", "30", "--seed", "5")[0] == 0
+    code, screen, _ = bench.call("replay", "t.jsonl", "--pages", "300", "--backend", target, "--json", "out.json")
+    assert code == 1 and "BROKEN  REC-3 ask-the-record" in screen and shown in screen
+    assert json.loads((bench.folder / "out.json").read_text())["finding"]["rule"] == "REC-3"
+    for path in (bench.folder / ".kvledger").iterdir():
+        path.unlink()
     code, screen = bench.check(target)
-    assert code == 1 and "BROKEN  REC-3 ask-the-record" in screen
+    assert code == 1 and "BROKEN  REC-3 ask-the-record" in screen and shown in screen
     code, told, _ = bench.call("explain", *[str(path) for path in (bench.folder / ".kvledger").iterdir()])
     assert code == 1 and "BROKEN  REC-3 ask-the-record" in told
 
