@@ -7,6 +7,7 @@ import hashlib
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -22,7 +23,7 @@ from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.load import NAMES, load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
-from kvledger.tests.kit.shrink import Shrunk, run_again, shrink
+from kvledger.tests.kit.shrink import CALLS, SECONDS, Shrunk, run_again, shrink
 from kvledger.tests.kit.verdict import ENOUGH, HOLDS, NOT_DECLARED, UNREACHED, UNSEEN, Verdict, counted, verdicts
 from kvledger.tests.report import json_file
 from kvledger.tests.report.terminal import Screen, show
@@ -39,6 +40,7 @@ HELP = f"""examples:
 backends by name: {", ".join(NAMES)}
 exit 0: conforms. 1: does not. 2: wrong use, or could not tell: a rule was armed too seldom, less than {ENOUGH} times
 (with --profile quick or --actions: not once).
+A run that breaks a rule is shrunk with {CALLS:,} calls at most, in {SECONDS:.0f} seconds at most.
 """
 
 
@@ -173,9 +175,13 @@ def _wanting(rule: Rule) -> str:
 def _broken(target: str, outcome: Outcome, found: list[Verdict], args: argparse.Namespace, grade: Grade) -> Report:
     finding, make = outcome.finding, load_backend(target)
     assert finding is not None
-    small = shrink(make, outcome.world, outcome.steps, finding, grade=grade, name=target,
-                   draining_since=outcome.draining_since)  # fmt: skip
-    path = save(small, outcome.world, target, grade)
+
+    def shorten(progress: Callable[[int], None]) -> Shrunk:
+        return shrink(make, outcome.world, outcome.steps, finding, grade=grade, name=target,
+                      draining_since=outcome.draining_since, progress=progress)  # fmt: skip
+
+    long = Shrunk(finding, outcome.steps, outcome.draining_since)
+    small, path = shortened(long, shorten, outcome.world, target, grade, args.quiet)
     screen = Screen(
         world=outcome.world,
         steps=small.steps,
@@ -203,6 +209,31 @@ def _command_line(target: str, args: argparse.Namespace) -> str:
         words += ["--page-size", str(size)]
     words += [] if args.limit is None else [f"--limit={args.limit:g}"]
     return shlex.join(words + ["--no-view"] * args.no_view)
+
+
+def shortened(
+    found: Shrunk, shorten: Callable[[Callable[[int], None]], Shrunk], world: World, target: str, grade: Grade,
+    quiet: bool,
+) -> tuple[Shrunk, str | None]:  # fmt: skip
+    """What a run is shortened to, with a progress bar, and where that is stored. The run is stored as it is before:
+    who interrupts the shortening has not lost it."""
+    long = save(found, world, target, grade)
+    try:
+        with tqdm(unit="trial", desc="shrinking", leave=False, disable=quiet or not sys.stderr.isatty()) as bar:
+
+            def progress(length: int) -> None:
+                bar.set_postfix_str(f"{length} calls", refresh=False)
+                bar.update()
+
+            small = shorten(progress)
+    except KeyboardInterrupt:
+        if long:
+            print(f"{found.finding.rule} is broken, as kvledger explain {long} shows", file=sys.stderr)
+        raise
+    short = save(small, world, target, grade)
+    if long and short and long != short:
+        Path(long).unlink()
+    return small, short or long
 
 
 def save(found: Shrunk, world: World, target: str, grade: Grade) -> str | None:

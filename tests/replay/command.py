@@ -7,7 +7,7 @@ import shlex
 import sys
 import textwrap
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tqdm import tqdm
@@ -19,7 +19,7 @@ from kvledger.spec.page import pages_for
 from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.again import replay_trace
 from kvledger.tests.kit.calibration import calibrate
-from kvledger.tests.kit.check import add_limit, ask_limit, save
+from kvledger.tests.kit.check import add_limit, ask_limit, shortened
 from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
@@ -165,9 +165,13 @@ def _broken(
     finding = confirmed(make, lockstep, finding, name=args.backend)
     since = lockstep.draining_since
     drained, calls = since is not None, lockstep.steps[:since]
-    small = narrow(make, lockstep.world, calls, finding, grade=lockstep.grade, name=args.backend, drain=drained)
-    small = small or Shrunk(finding, lockstep.steps, since)
-    trace = save(small, lockstep.world, args.backend, lockstep.grade)
+    long = Shrunk(finding, lockstep.steps, since)
+
+    def shorten(progress: Callable[[int], None]) -> Shrunk:
+        return narrow(make, lockstep.world, calls, finding, grade=lockstep.grade, name=args.backend, drain=drained,
+                      progress=progress) or long  # fmt: skip
+
+    small, trace = shortened(long, shorten, lockstep.world, args.backend, lockstep.grade, args.quiet)
     screen = Screen(
         world=lockstep.world,
         steps=small.steps,

@@ -40,10 +40,12 @@ def narrow(
     name: str,
     drain: bool,
     seconds: float = 30.0,
+    progress: Callable[[int], None] = lambda length: None,
 ) -> Shrunk | None:
     """The shortest run found in about so many seconds. None: the backend does not repeat itself.
 
-    drain: the finding came up in the drain probe; steps are then those before it.
+    drain: the finding came up in the drain probe; steps are then those before it. progress: called after each trial
+    with the length of the shortest run so far.
     """
     best: Shrunk | None = None
     deadline = time.monotonic() + seconds
@@ -55,6 +57,7 @@ def narrow(
         again = breaks_again(make, world, _calls(parts), finding.rule, grade=grade, name=name, drain=drain)
         if again:
             best = Shrunk(again[0], again[1].steps, again[1].draining_since)
+        progress(len(best.steps if best else steps))
         return again is not None
 
     parts = [part for call, step in enumerate(steps) for part in _parts(call, step)]

@@ -14,10 +14,11 @@ from kvledger.reference.backend import make as reference
 from kvledger.spec.actions import Action
 from kvledger.spec.backend import Backend, World
 from kvledger.spec.rules import RULES, VIEW_PARTS, declared
+from kvledger.spec.trace import read
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
-from kvledger.tests.kit.shrink import run_again, shrink
+from kvledger.tests.kit.shrink import Shrunk, run_again, shrink
 from kvledger.tests.kit.verdict import ENOUGH
 from kvledger.tests.unit.written import Bench, odd
 from kvledger.tests.zoo import FAULTS
@@ -101,6 +102,57 @@ def test_shrinking_keeps_the_rule_and_only_shortens(fault: str) -> None:
     assert again is not None and (again.rule, again.step) == (small.finding.rule, small.finding.step)
     honest, _ = run_again(reference, found.world, calls, grade=grade, name="reference", drain=found.drained)
     assert honest is None
+
+
+def test_shrinking_has_a_budget() -> None:
+    """In calls, the same on every machine, and in seconds; what was found by then stands."""
+    make = load_backend("kvledger.tests.zoo.locked_evicted:make")
+    found = search(make, name="locked", budget=2_000, seed_number=1, grade=SEEING)
+    assert found.finding is not None and found.draining_since is None
+    finding, told = found.finding, list[int]()
+
+    def small(**budget: float) -> Shrunk:
+        return shrink(make, found.world, found.steps, finding, grade=SEEING, name="locked", draining_since=None,
+                      progress=told.append, **budget)  # type: ignore[arg-type]  # fmt: skip
+
+    at_once, soon = small(calls=0), small(calls=1_000)
+    told.clear()
+    whole = small()
+    assert len(at_once.steps) == found.finding.step > len(soon.steps) > len(whole.steps)
+    assert told == sorted(told, reverse=True) and told[-1] == len(whole.steps)
+    assert len(small(seconds=0).steps) == len(at_once.steps)
+    for each in (at_once, soon, whole):
+        calls = [(step.act, step.probe) for step in each.steps]
+        again, _ = run_again(make, found.world, calls, grade=SEEING, name="locked", drain=False)
+        assert again is not None and again.rule == each.finding.rule == "LOCK-2"
+
+
+INTERRUPTED = """
+class Odd(Backend):
+    lives = 0
+
+    def __init__(self, world):
+        super().__init__(world)
+        Odd.lives += 1
+        if Odd.lives > {most}:
+            raise KeyboardInterrupt
+
+    def do(self, act):
+        reply = super().do(act)
+        return replace(reply, freed=Freed((1, 1))) if isinstance(act, Finish) and isinstance(reply, Reply) else reply
+"""
+
+
+def test_who_interrupts_shrinking_keeps_the_run(bench: Bench) -> None:
+    """It is stored before; once it is shrunk only the short one is there."""
+    code, _, err = bench.call("check", bench.backend(INTERRUPTED.format(most=8)), "--profile", "quick")
+    [path] = Path(".kvledger").iterdir()
+    assert (code, err) == (2, f"PAGE-6 is broken, as kvledger explain {path} shows\nkvledger check: interrupted\n")
+    code, told, _ = bench.call("explain", str(path))
+    assert code == 1 and "BROKEN  PAGE-6 " in told
+    assert bench.check(bench.backend(INTERRUPTED.format(most=10**9)))[0] == 1
+    short, long = sorted((read(each) for each in Path(".kvledger").iterdir()), key=lambda trace: len(trace.steps))
+    assert (short.at, long.rule) == (3, "PAGE-6")
 
 
 # ---- verdicts
