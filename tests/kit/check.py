@@ -24,7 +24,7 @@ from kvledger.tests.kit.load import NAMES, load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
 from kvledger.tests.kit.shrink import CALLS, SECONDS, Shrunk, run_again, shrink
-from kvledger.tests.kit.verdict import ENOUGH, HOLDS, NOT_DECLARED, UNREACHED, UNSEEN, Verdict, counted, verdicts
+from kvledger.tests.kit.verdict import ENOUGH, HOLDS, UNREACHED, UNSEEN, Verdict, counted, verdicts
 from kvledger.tests.report import json_file
 from kvledger.tests.report.terminal import Screen, show
 
@@ -126,7 +126,7 @@ def check(target: str, args: argparse.Namespace) -> Report:
     broken = outcome.finding.rule if outcome.finding else None
     enough = 1 if args.profile == "quick" or args.actions or broken else ENOUGH
     world = _spoken_of(outcome.world, sizes)
-    found = verdicts(world, outcome.armed, seen=outcome.evidence, broken=broken, enough=enough)
+    found = verdicts(world, outcome.armed, undone=outcome.undone, seen=outcome.evidence, broken=broken, enough=enough)
     if outcome.finding is not None:
         return _broken(target, outcome, found, args, grade)
     unreached = [verdict for verdict in found if verdict.word == UNREACHED]
@@ -158,7 +158,7 @@ def _conforms(outcome: Outcome, found: list[Verdict], seconds: float, enough: in
     for rule, times in sorted(outcome.undone.items()):
         lines.append(f"  SHOULD  {RULES[rule].title}: not kept {times} times, which no one is blamed for")
     for verdict in found:
-        if verdict.word not in (HOLDS, NOT_DECLARED):
+        if verdict.word in (UNREACHED, UNSEEN):
             why = f"armed {verdict.armed} times, {enough} wanted"
             why = _wanting(verdict.rule) if verdict.word == UNSEEN else why
             lines.append(f"  {verdict.word}  {verdict.rule.title}: {why}")

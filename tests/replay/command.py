@@ -24,7 +24,7 @@ from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 from kvledger.tests.kit.shrink import Shrunk, confirmed
-from kvledger.tests.kit.verdict import NOT_DECLARED, UNREACHED, UNSEEN, Verdict, counted, verdicts
+from kvledger.tests.kit.verdict import DEVIATES, NOT_DECLARED, UNREACHED, UNSEEN, Verdict, counted, verdicts
 from kvledger.tests.replay.driver import Summary, drive
 from kvledger.tests.replay.knobs import Knobs, positions
 from kvledger.tests.replay.mooncake import TraceRequest, read
@@ -142,7 +142,7 @@ def _conforms(
         summary = drive(requests, step, lockstep.ledger.prefix, knobs, bar.update)
     seconds, judging = time.process_time() - start, lockstep.judging_s
     lockstep.drain()
-    found = verdicts(lockstep.world, lockstep.armed, seen=lockstep.evidence)
+    found = verdicts(lockstep.world, lockstep.armed, undone=lockstep.monitor.undone, seen=lockstep.evidence)
     figures, rate = _figures(summary, peak_pages), summary.request_actions / seconds
     report |= {"exit": 0, "figures": figures, "cpu_seconds": seconds, "monitor_seconds": judging}
     report["calibration_seconds"] = calibration
@@ -229,9 +229,10 @@ def _table(figures: Mapping[str, int]) -> list[str]:
 
 
 def _verdicts(found: list[Verdict]) -> list[str]:
-    """How many rules have which word; by name those that nothing can be said of."""
+    """How many rules have which word; by name those that nobody must keep and that were not kept, and those that
+    nothing can be said of."""
     lines = [f"{len(found)} rules: {counted(found)}"]
-    for word in (UNREACHED, UNSEEN, NOT_DECLARED):
+    for word in (DEVIATES, UNREACHED, UNSEEN, NOT_DECLARED):
         titles = ", ".join(verdict.rule.title for verdict in found if verdict.word == word)
         if titles:
             lines.append(textwrap.fill(titles, 100, initial_indent=f"  {word:<14}", subsequent_indent=" " * 16))
