@@ -97,11 +97,14 @@ def run(args: argparse.Namespace) -> int:
         raise WrongInput(f"--actions {args.actions}: expected at least 1")
     ask_limit(args)
     json_file.ask(args.json)
+    targets = args.backend or SHIPPED
+    for target in targets:
+        load_backend(target)  # a misspelt one is said before minutes are spent on the others
     reports = []
-    for target in args.backend or SHIPPED:
+    for target in targets:
         reports.append(check(target, args))
         if args.json != json_file.STDOUT:
-            print(reports[-1].text, end="\n\n" if target != (args.backend or SHIPPED)[-1] else "\n")
+            print(reports[-1].text, end="\n\n" if len(reports) < len(targets) else "\n")
     if args.json:
         json_file.write(args.json, [as_json(report) for report in reports])
     codes = [report.code for report in reports]

@@ -82,6 +82,11 @@ def test_a_capability_without_its_method(bench: Bench, method: str, capability: 
     assert f"{target}: declares {capability}, expected a method {method}, found none" in line
 
 
+def test_all_backends_are_there_before_one_is_checked(bench: Bench) -> None:
+    """A complaint prints nothing else: the first one was not run."""
+    assert "backend 'nobody': expected" in bench.complaint("check", "reference", "nobody")
+
+
 def test_a_make_that_does_not_return(bench: Bench) -> None:
     """Nothing of a backend is called without a limit."""
     wait = "time.sleep(5)"

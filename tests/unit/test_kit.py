@@ -20,6 +20,7 @@ from kvledger.tests.kit.lockstep import Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
 from kvledger.tests.kit.shrink import Shrunk, run_again, shrink
 from kvledger.tests.kit.verdict import ENOUGH
+from kvledger.tests.law import needs
 from kvledger.tests.unit.written import Bench, odd
 from kvledger.tests.zoo import FAULTS
 
@@ -244,6 +245,25 @@ def test_json(bench: Bench) -> None:
     assert Path(faulty["finding"]["trace"]).is_file() and "BROKEN  PAGE-6" in faulty["finding"]["screen"]
 
 
+def test_json_of_the_zoo(bench: Bench) -> None:
+    """Alone on standard output."""
+    code, out, _ = bench.call("zoo", "freed_twice", "--seeds", "1", "--no-shortest", "--json", "-")
+    [catch] = json.loads(out)
+    assert (code, catch["fault"], catch["rule"], catch["at_strike"]) == (0, "freed_twice", "PAGE-6", True)
+
+
+def test_json_of_the_guards(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a guard's deletion changes has names, as it has on the screen; an idle guard has none."""
+    first, second = list(needs.needs().values())[:2]
+    witness = needs.Witness("TINY_A", "extend", first.rule, "accepted")
+    monkeypatch.setattr(needs, "search", lambda *_: {first: witness})
+    monkeypatch.setattr(needs, "needs", lambda: {(each.file, each.line): each for each in (first, second)})
+    code, out, _ = bench.call("needs", "--json", "-")
+    told, idle = json.loads(out)
+    assert code == 1 and idle["without"] is None
+    assert told["without"] == {"world": "TINY_A", "action": "extend", "before": first.rule, "after": "accepted"}
+
+
 @pytest.mark.parametrize(
     ("backend", "code", "says"),
     [
@@ -251,7 +271,7 @@ def test_json(bench: Bench) -> None:
         ("kvledger.tests.zoo.freed_twice:make", 1, "BROKEN  PAGE-6 freed-exactly"),
         ("nobody:make", 4, "ERROR: backend 'nobody:make': expected a module that can be imported"),
         ("kvledger:main", 4, "ERROR: backend 'kvledger:main': expected a function main in kvledger, found none"),
-        ("builtins:len", 1, "builtins:len: make("),
+        ("builtins:len", 2, "Exit: builtins:len: make("),
     ],
 )
 def test_the_suite_for_pytest(tmp_path: Path, backend: str, code: int, says: str) -> None:
@@ -264,5 +284,7 @@ def test_the_suite_for_pytest(tmp_path: Path, backend: str, code: int, says: str
     if code == 0:
         passed, skipped = (int(count) for count in re.findall(r"(\d+) (?:passed|skipped)", said))
         assert passed + skipped == len(RULES) + 1 and passed >= 20
+    if code == 2:
+        assert said.count("builtins:len: make(") == 1
     if code == 4:
         assert said.strip().count("\n") == 0
