@@ -37,6 +37,7 @@ from kvledger.spec.monitor import Monitor
 from kvledger.spec.page import slot_of
 from kvledger.spec.rules import Broken
 from kvledger.spec.stored import ACTIONS, ANSWER, READ, VIEW, WORLD
+from kvledger.spec.whole_file import write_whole
 from kvledger.spec.world import PageId, ReqId, Slot, World, WrongInput
 
 VERSION = "1"
@@ -90,14 +91,15 @@ class Trace:
 
 
 def write(trace: Trace, path: str | Path, *, states: bool = False) -> None:
-    """Store a trace. states: with keyframes, every 64 steps, before the guilty step and after the last.
+    """Store a trace, whole or not at all. states: with keyframes, every 64 steps, before the guilty step and after the
+    last.
 
     Raises WrongInput naming the file and the state that cannot be stored: a token that is not text, a whole number,
     a truth value or a tuple of them; an answer or a view of a wrong type.
     """
     content = text(trace, str(path), states=states)
     try:
-        Path(path).write_text(content, encoding="utf-8", newline="\n")
+        write_whole(path, [content])
     except (OSError, ValueError) as error:
         raise WrongInput(f"{path}: cannot be written, {getattr(error, 'strerror', error)}") from None
 
