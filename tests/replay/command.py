@@ -46,7 +46,7 @@ Exit 0: every rule that was reached holds. 1: a rule is broken. 2: wrong input.
 """
 SIZES: dict[str, tuple[int | None, str]] = {
     "requests": (300, "how many requests to take from the file, or to make up"),
-    "block-tokens": (16, "tokens that stand for one block of 512 of the file"),
+    "block-tokens": (16, "tokens that stand for one block of 512 of the file, at most 512"),
     "pages": (4096, "pages of the pool"),
     "page-size": (16, "slots of a page"),
     "rows": (None, "rows of the table; default: running + 8"),

@@ -52,6 +52,8 @@ def read(path: str, requests: int, block_tokens: int) -> list[TraceRequest]:
     for name, value in (("requests", requests), ("tokens a block", block_tokens)):
         if value < 1:
             raise WrongInput(f"{value} {name}: expected a whole number >= 1")
+    if block_tokens > BLOCK:
+        raise WrongInput(f"{block_tokens} tokens a block: expected at most {BLOCK}, which is all that a block has")
     found = [
         TraceRequest(
             f"r{number}",
