@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("backend", nargs="*", help=f"a name or module:function (default: {' '.join(SHIPPED)})")
     profiles = ", ".join(f"{name} {actions:,}" for name, actions in BUDGETS.items())
     parser.add_argument("--profile", choices=tuple(BUDGETS), default="ci", help=f"how many actions: {profiles}")
-    parser.add_argument("--actions", type=int, help="that many actions instead")
+    parser.add_argument("--actions", type=int, help="at least that many actions instead: the last run is finished")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same actions (default 0)")
     parser.add_argument("--page-size", type=int, action="append", choices=sorted({pool[0] for pool in POOLS}),
                         help="only pools with this page size; may be given twice")  # fmt: skip

@@ -36,10 +36,14 @@ REQUESTS = ("A", "B", "C", "D", "E")
 NAMESPACES = (0, "0", 1)  # two look alike, and are not the same; two are true
 LOOKALIKES: tuple[Token, ...] = ("0", 1, (0,))
 STEMS: tuple[tuple[Token, ...], ...] = ((0,) * 48, (0, 1) * 24)
-# page_size, rows, pages, context_len: three small pools, so that refusals come up, a roomy one, so that what needs
-# several pages does, and one of pages as wide as engines have them; rows narrower than the pool and no whole number of
-# pages, so that requests reach the edge.
-POOLS = ((1, 4, 8, 7), (2, 4, 10, 11), (4, 3, 5, 10), (2, 4, 24, 23), (16, 3, 5, 39))
+# page_size, rows, pages, context_len. In each a row is narrower than the pool, so that requests reach the edge.
+POOLS = (
+    (1, 4, 8, 7),  # small: refusals come up
+    (2, 4, 10, 11),  # small, and a row ends inside a page
+    (4, 3, 5, 10),  # smaller still
+    (2, 4, 24, 23),  # roomy: what needs several pages comes up
+    (16, 3, 5, 39),  # pages as wide as engines have them
+)
 STRIDE = 7  # coprime to the ring's length: the next neighbour would starve whatever is seldom enabled
 
 KINDS = ("submit", "extend", "decode", "checkpoint", "finish", "retract", "abort", "evict", "flush", "again", "probe")

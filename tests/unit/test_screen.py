@@ -70,6 +70,16 @@ def test_the_commands_on_it_work(bench: Bench, fault: str) -> None:
     assert code == 0 and rule.startswith(str(read(found["again"][1]).rule))
 
 
+def test_a_path_on_a_screen_can_be_typed(bench: Bench) -> None:
+    """In quotes where it needs them: in the header and in the commands."""
+    _, screen = bench.check("kvledger.tests.zoo.freed_twice:make")
+    Path(commands(screen)["again"][1]).rename("my run.itf.json")
+    for words in (["explain", "my run.itf.json"], ["replay", "my run.itf.json"]):
+        code, again, _ = bench.call(*words)
+        assert code == 1 and again.startswith(f"$ kvledger {words[0]} 'my run.itf.json'")
+        assert commands(again)["again"][:2] == ["replay", "my run.itf.json"]
+
+
 def body_of(screen: str) -> str:
     """What was broken and how: all but the header, the commands and what only a search knows."""
     text = screen.partition("BROKEN")[2].partition("\nagain")[0]
