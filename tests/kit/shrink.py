@@ -6,6 +6,7 @@ tokens end, a batch loses the members that are gone) or skipped, so every trial 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -23,7 +24,7 @@ from kvledger.tests.kit.lockstep import HANGS, Finding, Grade, Lockstep
 # What shrinking may cost; then the shortest program so far stands. Calls, for these are the same on every machine; and
 # seconds, for an engine whose calls take long. The zoo's longest needs 20,000 calls, and 3 seconds.
 CALLS, SECONDS = 200_000, 120.0
-HANGING_TRIALS = 25  # each of them may cost the whole time limit
+HANGING_TRIALS = 25  # trials that hang: each of them costs the whole time limit
 WHOLE = 1 << 30  # a length that fitting cuts to what is there
 Call = tuple[Action, bool]  # an action, and whether it is a probe
 
@@ -125,7 +126,7 @@ def shrink(
     """
     unshrunk, drain, everything = Shrunk(finding, steps, draining_since), draining_since is not None, _calls(steps)
     attempt = partial(breaks_again, make, world, rule=finding.rule, name=name)
-    quick, most = grade, calls
+    quick, most = grade, math.inf
     if finding.rule == HANGS:
         quick, most = grade._replace(limit_s=max(grade.limit_s / 10, min(grade.limit_s, 0.3))), HANGING_TRIALS
     trials = _Trials(partial(attempt, grade=quick), most, calls, seconds, progress)
@@ -147,18 +148,18 @@ class _Trials:
     """Programs tried on fresh backends while the budget lasts. best: what the shortest that broke the rule came to."""
 
     def __init__(
-        self, attempt: Callable[..., tuple[Finding, Lockstep] | None], trials: int, calls: int, seconds: float,
+        self, attempt: Callable[..., tuple[Finding, Lockstep] | None], hits: float, calls: int, seconds: float,
         progress: Callable[[int], None],
     ) -> None:  # fmt: skip
         self.best: tuple[Finding, Lockstep] | None = None
         self._attempt, self._progress = attempt, progress
-        self._trials, self._calls, self._deadline = trials, calls, time.monotonic() + seconds
+        self._hits, self._calls, self._deadline = hits, calls, time.monotonic() + seconds
 
     def breaks(self, calls: list[Call], *, drain: bool) -> bool:
         """Whether the program still breaks the rule; then it is the best one."""
-        self._trials -= 1
-        self._calls -= len(calls)
         found = self._attempt(calls, drain=drain)
+        self._hits -= found is not None
+        self._calls -= len(calls)
         self.best = found or self.best
         self._progress(len(self.best[1].steps) if self.best else len(calls))
         return found is not None
@@ -169,7 +170,7 @@ class _Trials:
             return False
         drain = self.best[1].draining_since is not None
         for fewer in _simpler(_performed(*self.best)):
-            if min(self._trials, self._calls) <= 0 or time.monotonic() >= self._deadline:
+            if min(self._hits, self._calls) <= 0 or time.monotonic() >= self._deadline:
                 return False
             if self.breaks(fewer, drain=drain):
                 return True
