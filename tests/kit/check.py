@@ -235,7 +235,7 @@ def shortened(
         raise
     short = save(small, world, target, grade)
     if long and short and long != short:
-        Path(long).unlink()
+        Path(long).unlink(missing_ok=True)
     return small, short or long
 
 
