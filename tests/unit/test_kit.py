@@ -15,6 +15,7 @@ from kvledger.spec.actions import Action
 from kvledger.spec.backend import Backend, World
 from kvledger.spec.rules import RULES, VIEW_PARTS, declared
 from kvledger.spec.trace import read
+from kvledger.tests.kit.generate import KINDS, PROFILES, STRIDE, WIDTH, Traffic
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
@@ -59,6 +60,14 @@ def test_one_seed_is_one_search() -> None:
     other, _ = watched(4, 300)
     assert first == again == blind != other
     assert (outcome.actions, outcome.examples, outcome.armed) == (same.actions, same.examples, same.armed)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_draw_falls_on_each_place_of_the_ring_once(profile: str) -> None:
+    """So a kind comes first as often as its profile says; and the walk from there goes to every place."""
+    ring = Traffic.of(profile, alike=True).ring
+    assert len(ring) == WIDTH and tuple(map(ring.count, KINDS)) == PROFILES[profile]
+    assert {STRIDE * step % WIDTH for step in range(WIDTH)} == set(range(WIDTH))
 
 
 @pytest.mark.parametrize("budget", [1, 200, 700])
