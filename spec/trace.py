@@ -11,8 +11,10 @@ declaration; each further state is one step:
     "ledger"   optional   a keyframe: what the law holds true after the step, for people who read the file
 
 "#meta" says "format" ITF, "kvledger" 1 (the version of this format), "backend", "note", and, iff the trace is
-broken, which "rule" breaks "at" which step. Inside one version an absent field means its default and an unknown one
-is passed over: a field may be added that older readers can do without. Any other change raises the version.
+broken, which "rule" breaks "at" which step; "draining_since", if that is a step of the drain probe, how many steps come
+before the probe; and how it was judged, where that is not the default: "view", "content", "limit_s". Inside one
+version an absent field means its default and an unknown one is passed over: a field may be added that older readers can
+do without. Any other change raises the version.
 """
 
 from __future__ import annotations
@@ -27,12 +29,13 @@ from kvledger.spec.action import file_of, name_of
 from kvledger.spec.actions import Action
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import View
-from kvledger.spec.itf import NOTHING, NUMBER, TEXT, TRUTH, Json, as_object, short, wrong
+from kvledger.spec.itf import NOTHING, NUMBER, TEXT, TRUTH, Json, Kind, as_object, short, wrong
 from kvledger.spec.keyframe import KEYFRAME, Keyframe, keyframe
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.rules import Broken
 from kvledger.spec.stored import ACTIONS, ANSWER, READ, VIEW, WORLD
+from kvledger.spec.whole_file import write_whole
 from kvledger.spec.world import ReqId, World, WrongInput
 
 VERSION = "1"
@@ -57,7 +60,9 @@ class Step(NamedTuple):
 @dataclass(frozen=True)
 class Trace:
     """One run. rule: what breaks, and at: the guilty step, from 1; None: a valid trace. backend: who answered.
-    keyframes: step -> what the law held true after it, as stored."""
+    keyframes: step -> what the law held true after it, as stored. draining_since: the steps before the drain probe,
+    if the guilty step is one of it. view, content: whether the backend's were looked at. limit_s: seconds that one call
+    might take; None: as many as the reader gives it."""
 
     world: World
     steps: tuple[Step, ...]
@@ -66,35 +71,42 @@ class Trace:
     backend: str = ""
     note: str = ""
     keyframes: Mapping[int, Keyframe] = field(default_factory=dict)
+    draining_since: int | None = None
+    view: bool = True
+    content: bool = True
+    limit_s: float | None = None
 
     def __post_init__(self) -> None:
         if (self.at is None) != (self.rule is None):
             raise WrongInput(f"a trace with rule {self.rule!r:.40} and at {self.at}, expected both or neither")
         if self.at is not None and not 1 <= self.at <= len(self.steps):
             raise wrong("at", self.at, f"a step from 1 to {len(self.steps)}")
+        if self.draining_since is not None and not 0 <= self.draining_since < (self.at or 0):
+            raise wrong("draining_since", self.draining_since, "a number of steps before the guilty one")
 
 
 # ---- writing
 
 
 def write(trace: Trace, path: str | Path, *, states: bool = False) -> None:
-    """Store a trace. states: with keyframes, every 64 steps, before the guilty step and after the last.
+    """Store a trace, whole or not at all. states: with keyframes, every 64 steps, before the guilty step and after the
+    last.
 
     Raises WrongInput naming the file and the state that cannot be stored: a token that is not text, a whole number,
     a truth value or a tuple of them; an answer or a view of a wrong type.
     """
     content = text(trace, str(path), states=states)
     try:
-        Path(path).write_text(content, encoding="utf-8", newline="\n")
+        write_whole(path, [content])
     except (OSError, ValueError) as error:
         raise WrongInput(f"{path}: cannot be written, {getattr(error, 'strerror', error)}") from None
 
 
 def text(trace: Trace, file: str = "trace", *, states: bool = False) -> str:
     """What `write` stores: the same text for the same trace. file: its name, for complaints."""
-    about = {"rule": trace.rule, "at": trace.at, "backend": trace.backend, "note": trace.note}
+    about = {name: getattr(trace, name) for name in ABOUT if getattr(trace, name) != getattr(Trace, name)}
     head = {
-        "#meta": {"format": "ITF", "kvledger": VERSION} | {name: value for name, value in about.items() if value},
+        "#meta": {"format": "ITF", "kvledger": VERSION} | about,
         "params": ["world"],
         "vars": list(VARS),
     }
@@ -156,7 +168,7 @@ def _trace(content: Json, file: str) -> Trace:
             raise wrong(f"{file}: #meta.{name}", meta.get(name), repr(law))
     about: dict[str, Any] = {
         name: kind.take(meta[name], f"{file}: #meta.{name}")
-        for name, kind in {"rule": TEXT, "at": NUMBER, "backend": TEXT, "note": TEXT}.items()
+        for name, kind in ABOUT.items()
         if name in meta
     }
     states = _part(whole, "states", file)
@@ -178,6 +190,25 @@ def _trace(content: Json, file: str) -> Trace:
         return Trace(world, tuple(steps), keyframes=frames, **about)
     except WrongInput as error:
         raise WrongInput(f"{file}: {error}") from None
+
+
+def _seconds(json: Json, where: str) -> float:
+    if isinstance(json, bool) or not isinstance(json, int | float) or not 0 < json < 1e6:
+        raise wrong(where, json, "seconds, more than 0 and less than a million")
+    return float(json)
+
+
+# What "#meta" says about a trace, in plain JSON: a field that has its default is left out.
+ABOUT = {
+    "rule": TEXT,
+    "at": NUMBER,
+    "backend": TEXT,
+    "note": TEXT,
+    "draining_since": NUMBER,
+    "view": TRUTH,
+    "content": TRUTH,
+    "limit_s": Kind(lambda seconds, _: seconds, _seconds),
+}
 
 
 def _step(state: dict[str, Json], where: str) -> Step:

@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from types import ModuleType
 from typing import NoReturn
 
 from kvledger import __version__
@@ -84,7 +85,7 @@ def _run(words: Sequence[str], called: str) -> int:
     for name, (module_name, sentence) in COMMANDS.items():
         sub = commands.add_parser(name, help=sentence, formatter_class=argparse.RawDescriptionHelpFormatter)
         if name == called:
-            module = importlib.import_module(module_name)
+            module = _module(module_name)
             sub.description, sub.epilog = sentence + ".", module.HELP
             module.add_arguments(sub)
             sub.set_defaults(run=module.run)
@@ -93,6 +94,16 @@ def _run(words: Sequence[str], called: str) -> int:
         parser.print_help()
         return 2
     return int(args.run(args))
+
+
+def _module(name: str) -> ModuleType:
+    """A command's module. Raises WrongInput if something is not installed that it needs."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "kvledger":
+            raise
+        raise WrongInput(f"needs {error.name}: pip install kvledger") from None
 
 
 def _leave_unsaid() -> None:

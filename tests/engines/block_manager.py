@@ -13,10 +13,10 @@ class NoBlocks(Exception):
 class Block:
     """One block; its index counts from 0."""
 
-    __slots__ = ("index", "users")
+    __slots__ = ("index",)
 
     def __init__(self, index: int) -> None:
-        self.index, self.users = index, 0
+        self.index = index
 
 
 class Sequence:
@@ -47,9 +47,7 @@ class BlockManager:
         if missing > len(self.free):
             raise NoBlocks(seq_id)
         for _ in range(missing):
-            block = self.free.pop(0)
-            block.users += 1
-            seq.blocks.append(block)
+            seq.blocks.append(self.free.pop(0))
         size = self.block_size
         places = [(seq.blocks[at // size].index, at % size) for at in range(seq.filled, upto)]
         seq.filled = upto
@@ -63,9 +61,7 @@ class BlockManager:
         """Gives all blocks back; the sequence stays. Returns the blocks that went back."""
         seq = self.sequences[seq_id]
         given = [block.index for block in seq.blocks]
-        for block in seq.blocks:
-            block.users -= 1
-            self.free.append(block)
+        self.free += seq.blocks
         seq.blocks, seq.filled = [], 0
         return given
 

@@ -1,63 +1,94 @@
-"""A stored run once more: its actions on a backend, its answers judged anew; and the same as a pytest."""
+"""A stored run once more: its actions, on a backend whose answers are judged as those of the run were.
+
+For `kvledger replay`, and for the tests that `kvledger explain --pytest` writes.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from kvledger.spec.actions import Action
 from kvledger.spec.trace import Trace, read
 from kvledger.spec.world import World
+from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade
 from kvledger.tests.kit.shrink import Call, run_again
 from kvledger.tests.report.terminal import Screen, show
 
-DRAIN = "drain"  # the note of a trace whose finding came up in the drain probe
 
+def replay_trace(
+    path: str, backend: str | None, report: dict[str, object], *, view: bool = False, limit_s: float | None = None
+) -> str:
+    """Drive `backend` (None: the one that made the run) with a stored run's actions; what is to be said of it.
 
-def replay_trace(path: str, backend: str | None, limit_s: float) -> int:
-    """Drive `backend` (None: the one that made the run) with a stored run's actions. Prints the screen and returns 1
-    if a rule breaks, else 0."""
+    It is judged as the run was; view: its books and content in any case, limit_s: with this limit. The report gets the
+    same for machines, with a finding if a rule breaks. Raises WrongInput.
+    """
     trace = read(Path(path))
     backend = backend or trace.backend or "reference"
-    calls, drained = calls_of(trace)
-    make = load_backend(backend)
-    found, lockstep = run_again(make, trace.world, calls, grade=Grade(limit_s=limit_s), name=backend, drain=drained)
+    grade = grade_of(trace)
+    if view:
+        grade = grade._replace(view=True, content=True)
+    if limit_s is not None:
+        grade = grade._replace(limit_s=limit_s)
+    calls = calls_of(trace)
+    drain = trace.draining_since is not None
+    found, lockstep = run_again(load_backend(backend), trace.world, calls, grade=grade, name=backend, drain=drain)
+    made = len(lockstep.steps[: lockstep.draining_since])
+    report |= {"backend": backend, "name": lockstep.world.declared.name, "calls": len(calls), "made": made}
     if found is None:
-        print(f"{len(lockstep.steps)} actions of {path} on {backend}: every rule holds")
-        return 0
+        report["exit"] = 0
+        return f"{_made(len(calls), made, path)} on {backend}: no rule breaks"
+    words = ["kvledger", "replay", path, "--backend", backend, *["--view"] * view]
+    words += [] if limit_s is None else [f"--limit={limit_s:g}"]
     screen = Screen(
         world=lockstep.world,
         steps=lockstep.steps,
         finding=found,
-        command=f"kvledger replay {path} --backend {backend}",
+        command=shlex.join(words),
         target=backend,
         trace=path,
         drained=lockstep.draining_since is not None,
-        limit_s=limit_s,
+        limit_s=grade.limit_s,
     )
-    print(show(screen))
-    return 1
+    text = show(screen)
+    report |= {"exit": 1, "finding": {"rule": found.rule, "trace": path, "screen": text}}
+    return text
 
 
-def calls_of(trace: Trace) -> tuple[list[Call], bool]:
-    """The actions of a stored run, and whether its finding came up in the drain probe, which makes its own."""
-    drained = trace.note == DRAIN
-    steps = [step for step in trace.steps if not (drained and _of_drain(step.act))]
-    return [(step.act, step.probe) for step in steps], drained
+def _made(calls: int, made: int, path: str) -> str:
+    """How many calls of a run were made: on another backend some may not be allowed at their place."""
+    words = f"{calls} {'call' if calls == 1 else 'calls'} of {path}"
+    return words if made == calls else f"{made} of {words} could be made"
 
 
-def _of_drain(act: Action) -> bool:
-    return str(getattr(act, "req", "")).startswith(DRAIN) or any(
-        str(member[0]).startswith(DRAIN) for member in getattr(act, "batch", ())
-    )
+def calls_of(trace: Trace) -> list[Call]:
+    """The actions of a stored run; not those of the drain probe, which makes its own."""
+    return [(step.act, step.probe) for step in trace.steps[: trace.draining_since]]
 
 
-def first_finding(backend: str, world: World, calls: Iterable[Call], *, drain: bool = False) -> Finding | None:
+def grade_of(trace: Trace) -> Grade:
+    """What was looked at when the run was made, and how long a call might take."""
+    return Grade(trace.view, trace.content, limit_s=trace.limit_s or LIMIT_S)
+
+
+def first_finding(
+    backend: str,
+    world: World,
+    calls: Iterable[Call],
+    *,
+    drain: bool = False,
+    view: bool = True,
+    content: bool = True,
+    limit_s: float = LIMIT_S,
+) -> Finding | None:
     """The first broken rule when `backend` (a name or module:function) performs these calls, or None.
 
-    A call is an action, and whether it is a probe: one that the law forbids at its place.
+    A call is an action, and whether it is a probe: one that the law forbids at its place. drain: with the drain probe.
+    view, content: whether the backend's are looked at. limit_s: seconds that one call may take.
     """
-    found, _ = run_again(load_backend(backend), world, list(calls), grade=Grade(), name=backend, drain=drain)
+    grade = Grade(view, content, limit_s=limit_s)
+    found, _ = run_again(load_backend(backend), world, list(calls), grade=grade, name=backend, drain=drain)
     return found

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import shlex
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from tqdm import tqdm
 
@@ -20,8 +23,8 @@ from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.load import NAMES, load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
-from kvledger.tests.kit.shrink import Shrunk, run_again, shrink
-from kvledger.tests.kit.verdict import ENOUGH, HOLDS, NOT_DECLARED, UNREACHED, UNSEEN, Verdict, counted, verdicts
+from kvledger.tests.kit.shrink import CALLS, SECONDS, Shrunk, run_again, shrink
+from kvledger.tests.kit.verdict import ENOUGH, HOLDS, UNREACHED, UNSEEN, Verdict, counted, verdicts
 from kvledger.tests.report import json_file
 from kvledger.tests.report.terminal import Screen, show
 
@@ -37,6 +40,7 @@ HELP = f"""examples:
 backends by name: {", ".join(NAMES)}
 exit 0: conforms. 1: does not. 2: wrong use, or could not tell: a rule was armed too seldom, less than {ENOUGH} times
 (with --profile quick or --actions: not once).
+A run that breaks a rule is shrunk with {CALLS:,} calls at most, in {SECONDS:.0f} seconds at most.
 """
 
 
@@ -57,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("backend", nargs="*", help=f"a name or module:function (default: {' '.join(SHIPPED)})")
     profiles = ", ".join(f"{name} {actions:,}" for name, actions in BUDGETS.items())
     parser.add_argument("--profile", choices=tuple(BUDGETS), default="ci", help=f"how many actions: {profiles}")
-    parser.add_argument("--actions", type=int, help="that many actions instead")
+    parser.add_argument("--actions", type=int, help="at least that many actions instead: the last run is finished")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same actions (default 0)")
     parser.add_argument("--page-size", type=int, action="append", choices=sorted({pool[0] for pool in POOLS}),
                         help="only pools with this page size; may be given twice")  # fmt: skip
@@ -70,14 +74,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_limit(parser: argparse.ArgumentParser) -> None:
     """--limit, which a replay has as well."""
     says = f"seconds that one call may take (default {LIMIT_S:g})"
-    parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="S", help=says)
+    parser.add_argument("--limit", type=float, metavar="S", help=says)
 
 
-def ask_limit(args: argparse.Namespace) -> float:
-    """The seconds of --limit. Raises WrongInput."""
-    if not 0 < args.limit < 1e6:
-        raise WrongInput(f"--limit {args.limit}: expected seconds, more than 0")
-    return float(args.limit)
+def ask_limit(args: argparse.Namespace) -> float | None:
+    """The seconds of --limit, if it was given. Raises WrongInput."""
+    if args.limit is None or 0 < args.limit < 1e6:
+        return cast(float | None, args.limit)
+    raise WrongInput(f"--limit {args.limit}: expected seconds, more than 0 and less than a million")
 
 
 def make_arguments(profile: str, seed: int) -> argparse.Namespace:
@@ -93,11 +97,14 @@ def run(args: argparse.Namespace) -> int:
         raise WrongInput(f"--actions {args.actions}: expected at least 1")
     ask_limit(args)
     json_file.ask(args.json)
+    targets = args.backend or SHIPPED
+    for target in targets:
+        load_backend(target)  # a misspelt one is said before minutes are spent on the others
     reports = []
-    for target in args.backend or SHIPPED:
+    for target in targets:
         reports.append(check(target, args))
         if args.json != json_file.STDOUT:
-            print(reports[-1].text, end="\n\n" if target != (args.backend or SHIPPED)[-1] else "\n")
+            print(reports[-1].text, end="\n\n" if len(reports) < len(targets) else "\n")
     if args.json:
         json_file.write(args.json, [as_json(report) for report in reports])
     codes = [report.code for report in reports]
@@ -106,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
 
 def check(target: str, args: argparse.Namespace) -> Report:
     """Search one backend for a broken rule, and say what was found."""
-    make, grade = load_backend(target), Grade(view=not args.no_view, limit_s=args.limit)
+    make, grade = load_backend(target), Grade(view=not args.no_view, limit_s=ask_limit(args) or LIMIT_S)
     budget = args.actions or BUDGETS[args.profile]
     sizes = tuple(each for each in POOLS if not args.page_size or each[0] in args.page_size)
     began = time.process_time()
@@ -122,7 +129,7 @@ def check(target: str, args: argparse.Namespace) -> Report:
     broken = outcome.finding.rule if outcome.finding else None
     enough = 1 if args.profile == "quick" or args.actions or broken else ENOUGH
     world = _spoken_of(outcome.world, sizes)
-    found = verdicts(world, outcome.armed, seen=outcome.evidence, broken=broken, enough=enough)
+    found = verdicts(world, outcome.armed, undone=outcome.undone, seen=outcome.evidence, broken=broken, enough=enough)
     if outcome.finding is not None:
         return _broken(target, outcome, found, args, grade)
     unreached = [verdict for verdict in found if verdict.word == UNREACHED]
@@ -154,7 +161,7 @@ def _conforms(outcome: Outcome, found: list[Verdict], seconds: float, enough: in
     for rule, times in sorted(outcome.undone.items()):
         lines.append(f"  SHOULD  {RULES[rule].title}: not kept {times} times, which no one is blamed for")
     for verdict in found:
-        if verdict.word not in (HOLDS, NOT_DECLARED):
+        if verdict.word in (UNREACHED, UNSEEN):
             why = f"armed {verdict.armed} times, {enough} wanted"
             why = _wanting(verdict.rule) if verdict.word == UNSEEN else why
             lines.append(f"  {verdict.word}  {verdict.rule.title}: {why}")
@@ -171,9 +178,13 @@ def _wanting(rule: Rule) -> str:
 def _broken(target: str, outcome: Outcome, found: list[Verdict], args: argparse.Namespace, grade: Grade) -> Report:
     finding, make = outcome.finding, load_backend(target)
     assert finding is not None
-    small = shrink(make, outcome.world, outcome.steps, finding, grade=grade, name=target,
-                   draining_since=outcome.draining_since)  # fmt: skip
-    path = save(small, outcome, target)
+
+    def shorten(progress: Callable[[int], None]) -> Shrunk:
+        return shrink(make, outcome.world, outcome.steps, finding, grade=grade, name=target,
+                      draining_since=outcome.draining_since, progress=progress)  # fmt: skip
+
+    long = Shrunk(finding, outcome.steps, outcome.draining_since)
+    small, path = shortened(long, shorten, outcome.world, target, grade, args.quiet)
     screen = Screen(
         world=outcome.world,
         steps=small.steps,
@@ -184,28 +195,64 @@ def _broken(target: str, outcome: Outcome, found: list[Verdict], args: argparse.
         trace=path,
         found_after=len(outcome.steps),
         verdicts=found,
-        drained=outcome.drained,
+        drained=small.draining_since is not None,
         blind=without_view(small, outcome, target, grade),
-        limit_s=args.limit,
+        limit_s=grade.limit_s,
     )
     return Report(target, outcome, found, 1, show(screen), path)
 
 
 def _command_line(target: str, args: argparse.Namespace) -> str:
     """What has to be typed to see this again."""
-    words = ["kvledger check", target]
-    words += [f"--profile {args.profile}"] * (args.profile != "ci")
-    words += [f"--actions {args.actions}"] * bool(args.actions)
-    words += [f"--seed {args.seed}"] * bool(args.seed)
-    words += [f"--page-size {size}" for size in args.page_size or ()]
-    words += [f"--limit {args.limit:g}"] * (args.limit != LIMIT_S)
-    return " ".join(words + ["--no-view"] * args.no_view)
+    words = ["kvledger", "check", target]
+    words += ["--profile", args.profile] if args.profile != "ci" else []
+    words += ["--actions", str(args.actions)] if args.actions else []
+    words += ["--seed", str(args.seed)] if args.seed else []
+    for size in args.page_size or ():
+        words += ["--page-size", str(size)]
+    words += [] if args.limit is None else [f"--limit={args.limit:g}"]
+    return shlex.join(words + ["--no-view"] * args.no_view)
 
 
-def save(small: Shrunk, outcome: Outcome, target: str) -> str | None:
-    """Store the shrunk run beside the user, under a name that says what it shows. None: it cannot be written here."""
-    steps, finding = tuple(small.steps), small.finding
-    trace = Trace(outcome.world, steps, finding.rule, finding.step, target, "drain" if outcome.drained else "")
+def shortened(
+    found: Shrunk, shorten: Callable[[Callable[[int], None]], Shrunk], world: World, target: str, grade: Grade,
+    quiet: bool,
+) -> tuple[Shrunk, str | None]:  # fmt: skip
+    """What a run is shortened to, with a progress bar, and where that is stored. The run is stored as it is before:
+    who interrupts the shortening has not lost it."""
+    long = save(found, world, target, grade)
+    try:
+        with tqdm(unit="trial", desc="shrinking", leave=False, disable=quiet or not sys.stderr.isatty()) as bar:
+
+            def progress(length: int) -> None:
+                bar.set_postfix_str(f"{length} calls", refresh=False)
+                bar.update()
+
+            small = shorten(progress)
+    except KeyboardInterrupt:
+        if long:
+            print(f"{found.finding.rule} is broken, as kvledger explain {long} shows", file=sys.stderr)
+        raise
+    short = save(small, world, target, grade)
+    if long and short and long != short:
+        Path(long).unlink(missing_ok=True)
+    return small, short or long
+
+
+def save(found: Shrunk, world: World, target: str, grade: Grade) -> str | None:
+    """Store a run beside the user, under a name that says what it shows. None: it cannot be written here."""
+    finding = found.finding
+    trace = Trace(
+        world,
+        tuple(found.steps),
+        finding.rule,
+        finding.step,
+        target,
+        draining_since=found.draining_since,
+        view=grade.view,
+        content=grade.content,
+        limit_s=None if grade.limit_s == LIMIT_S else grade.limit_s,
+    )
     try:
         digest = hashlib.sha256(text(trace).encode()).hexdigest()[:4]
         path = f"{FOLDER}/{finding.rule.lower()}-{digest}.itf.json"

@@ -9,6 +9,7 @@ is what is recorded and shrunk.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import gcd
 from typing import NamedTuple, TypeAlias
 
 from kvledger.spec.action import file_of, members_of
@@ -36,18 +37,23 @@ REQUESTS = ("A", "B", "C", "D", "E")
 NAMESPACES = (0, "0", 1)  # two look alike, and are not the same; two are true
 LOOKALIKES: tuple[Token, ...] = ("0", 1, (0,))
 STEMS: tuple[tuple[Token, ...], ...] = ((0,) * 48, (0, 1) * 24)
-# page_size, rows, pages, context_len: three small pools, so that refusals come up, a roomy one, so that what needs
-# several pages does, and one of pages as wide as engines have them; rows narrower than the pool and no whole number of
-# pages, so that requests reach the edge.
-POOLS = ((1, 4, 8, 7), (2, 4, 10, 11), (4, 3, 5, 10), (2, 4, 24, 23), (16, 3, 5, 39))
-STRIDE = 7  # coprime to the ring's length: the next neighbour would starve whatever is seldom enabled
+# page_size, rows, pages, context_len. In each a row is narrower than the pool, so that requests reach the edge.
+POOLS = (
+    (1, 4, 8, 7),  # small: refusals come up
+    (2, 4, 10, 11),  # small, and a row ends inside a page
+    (4, 3, 5, 10),  # smaller still
+    (2, 4, 24, 23),  # roomy: what needs several pages comes up
+    (16, 3, 5, 39),  # pages as wide as engines have them
+)
+STRIDE = 7  # of the walk on the ring, to every place of it: the next neighbour would starve what is seldom enabled
 
 KINDS = ("submit", "extend", "decode", "checkpoint", "finish", "retract", "abort", "evict", "flush", "again", "probe")
-PROFILES = {  # how many places of the ring each kind has
-    "even": (4, 7, 7, 4, 4, 3, 2, 2, 1, 8, 2),
-    "sharing": (8, 8, 3, 5, 5, 2, 1, 1, 1, 8, 1),
-    "pressure": (6, 8, 7, 3, 2, 3, 1, 1, 1, 9, 2),
+PROFILES = {  # how many of the WIDTH places of the ring each kind has
+    "even": (8, 7, 7, 4, 4, 3, 2, 2, 1, 8, 2),
+    "sharing": (13, 8, 3, 5, 5, 2, 1, 1, 1, 8, 1),
+    "pressure": (11, 8, 7, 3, 2, 3, 1, 1, 1, 9, 2),
 }
+assert all(sum(places) == WIDTH for places in PROFILES.values()) and gcd(STRIDE, WIDTH) == 1
 
 
 class Traffic(NamedTuple):
@@ -69,7 +75,7 @@ def next_action(
     ledger: Ledger, traffic: Traffic, draw: Draw, refused: Action | None
 ) -> tuple[Action, bool] | None:
     """The action that a move means here, and whether it is a probe. refused: the call that was refused last."""
-    place = draw[0] % len(traffic.ring)
+    place = draw[0]
     tried: set[str] = set()
     for _ in traffic.ring:
         kind = traffic.ring[place]
@@ -78,7 +84,7 @@ def next_action(
             act = _again(ledger, refused) if kind == "again" else CANDIDATES[kind](ledger, traffic, draw)
             if act is not None and (file_of(act).requires(ledger, act) is None) != (kind == "probe"):
                 return act, kind == "probe"
-        place = (place + STRIDE) % len(traffic.ring)
+        place = (place + STRIDE) % WIDTH
     return None
 
 

@@ -1,11 +1,14 @@
-"""How long somebody else's code may take: a block that ends with Overtime after so many seconds."""
+"""How long somebody else's code may take: a call that takes more seconds than that ends with Overtime."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from types import FrameType
+import time
+from collections.abc import Callable
+from typing import TypeVar
 
+T = TypeVar("T")
 LIMIT_S = 10.0  # seconds, unless somebody says otherwise
 
 
@@ -14,29 +17,49 @@ class Overtime(BaseException):
 
 
 class TimeLimit:
-    """Raise Overtime in the block after so many seconds, where signals reach (the main thread).
+    """Raises Overtime in a call after so many seconds, where signals reach (the main thread).
 
-    A class, and no generator: a late alarm must not go off between the end of the block and its being turned off.
+        with limit:
+            limit.call(engine.do, action)       # so many seconds
+            ...                                 # what is done between two calls may take its time
+            limit.call(engine.view)             # so many seconds again
+
+    The clock is wound up once a block: a call only notes when it began.
     """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.watched = seconds > 0 and threading.current_thread() is threading.main_thread()
+        self.began: float | None = None  # the call that runs now
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> TimeLimit:
         if self.watched:
             self.before = signal.signal(signal.SIGALRM, self._expired)
-            signal.setitimer(signal.ITIMER_REAL, self.seconds, self.seconds)  # again, should one be lost somewhere
+            self._wind(self.seconds)
+        return self
 
     def __exit__(self, *_: object) -> None:
+        self.began = None
         if self.watched:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, self.before)
 
-    @staticmethod
-    def _expired(_number: int, frame: FrameType | None) -> None:
-        if frame is None or frame.f_code not in _NOT_THEIRS:
+    def call(self, theirs: Callable[..., T], *args: object) -> T:
+        """What it returns or raises. Raises Overtime."""
+        try:
+            self.began = time.monotonic()
+            return theirs(*args)
+        finally:
+            self.began = None
+
+    def _wind(self, seconds: float) -> None:
+        signal.setitimer(signal.ITIMER_REAL, seconds, self.seconds)  # and again, should an Overtime be lost somewhere
+
+    def _expired(self, *_: object) -> None:
+        """The block may be older than the call: then the rest of its time is still to come."""
+        if self.began is None:
+            return
+        left = self.began + self.seconds - time.monotonic()
+        if left <= 0:
             raise Overtime
-
-
-_NOT_THEIRS = {method.__code__ for method in (TimeLimit.__enter__, TimeLimit.__exit__, TimeLimit._expired)}
+        self._wind(left)

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 from kvledger.spec.backend import Backend, Declaration, Make, World
 from kvledger.spec.itf import short
 from kvledger.spec.world import WrongInput
-from kvledger.tests.kit.limit import Overtime
+from kvledger.tests.kit.limit import LIMIT_S, Overtime, TimeLimit
 
 T = TypeVar("T")
 NAMES = {
@@ -47,8 +47,19 @@ def load_backend(target: str) -> Make:
     return cast(Make, make)
 
 
-def build(make: Make, world: World, target: str = "the backend") -> tuple[Backend, World]:
-    """A fresh backend, and its world with what it declares filled in. Raises WrongInput."""
+def build(
+    make: Make, world: World, target: str = "the backend", limit_s: float = LIMIT_S
+) -> tuple[Backend, World]:
+    """A fresh backend, and its world with what it declares filled in. Raises WrongInput, after limit_s seconds at the
+    latest."""
+    try:
+        with TimeLimit(limit_s) as limit:
+            return limit.call(_built, make, world, target)
+    except Overtime:
+        raise WrongInput(f"{target}: make or declare did not return within {limit_s} s") from None
+
+
+def _built(make: Make, world: World, target: str) -> tuple[Backend, World]:
     backend = _theirs(f"{target}: make({sizes(world)})", make, world)
     for method in ("declare", "do"):
         if not _offers(backend, method):

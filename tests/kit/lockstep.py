@@ -11,7 +11,7 @@ from kvledger.spec.action import file_of, members_of
 from kvledger.spec.actions import Abort, Action, Evict, Extend, Finish, Flush, Retract, Submit
 from kvledger.spec.actions.taking import Member
 from kvledger.spec.answer import Granted, Refused, Reply
-from kvledger.spec.backend import KeepsContent, Make, Scrambles
+from kvledger.spec.backend import KeepsContent, Make, Scrambles, View
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.page import pages_for
@@ -25,7 +25,8 @@ from kvledger.tests.kit.strike import struck
 
 T = TypeVar("T")
 RAISES, HANGS = "RAISES", "HANGS"  # a backend that does is a finding, though no rule names it
-# The drain probe asks for what must be free by then, so a refusal there says that something was lost.
+DRAIN = "drain"  # how the requests of the drain probe are called
+# The drain probe asks for what must be free by then: a refusal there says that something was lost.
 LOST = {"PAGE-5": "PAGE-2", "ROW-4": "ROW-1"}
 
 
@@ -37,6 +38,12 @@ class Finding(Exception):
         self.rule, self.step, self.facts, self.first_strike = rule, step, facts, first_strike
 
 
+def named_in_drain(rule: str, act: Action) -> str:
+    """What a rule that this call of the drain probe broke is called: only where it takes what must be free does a
+    refusal say that something was lost."""
+    return LOST.get(rule, rule) if isinstance(act, Extend) else rule
+
+
 class Grade(NamedTuple):
     """What is looked at beside the answers. limit_s: seconds that one call may take before it counts as hung."""
 
@@ -46,20 +53,19 @@ class Grade(NamedTuple):
     limit_s: float = LIMIT_S
 
 
+FULL = Grade()
+
+
 class Lockstep:
     """steps: what was done and answered so far, with the view that was compared last. armed: rule -> how often it
     could have been broken, and what would have shown it was looked at. evidence: what was looked at at all."""
 
     def __init__(
-        self, make: Make, world: World, *, view: bool = True, content: bool = True, grade: Grade | None = None,
-        name: str = "the backend", record: bool = True, count_armed: bool = True,
-    ) -> None:  # fmt: skip
-        self.grade = grade or Grade(view=view, content=content)
-        try:
-            with TimeLimit(self.grade.limit_s):
-                self.backend, self.world = build(make, world, name)
-        except Overtime:
-            raise WrongInput(f"{name}: make or declare did not return within {self.grade.limit_s} s") from None
+        self, make: Make, world: World, *, grade: Grade = FULL, name: str = "the backend", count_armed: bool = True
+    ) -> None:
+        self.grade = grade
+        self.limit = TimeLimit(grade.limit_s)
+        self.backend, self.world = build(make, world, name, grade.limit_s)
         self.monitor = Monitor(self.world, count_armed=count_armed)
         self.steps: list[Step] = []
         self.judging_s = 0.0  # CPU seconds in the monitor
@@ -67,7 +73,6 @@ class Lockstep:
         self._always = {"ANSWER", *["PROBE"] * self.world.has("GUARDED"), *["DRAIN"] * self._drains_all()}
         self.evidence = set(self._always)
         self.draining_since: int | None = None
-        self._record = record
         self._number = 0
         self._first_strike: int | None = None
         struck()
@@ -91,7 +96,7 @@ class Lockstep:
         try:
             self._drain()
         except Finding as finding:
-            finding.rule = LOST.get(finding.rule, finding.rule)
+            finding.rule = named_in_drain(finding.rule, self.steps[-1].act)
             raise
         self.monitor.finish()
 
@@ -110,7 +115,7 @@ class Lockstep:
             pages = min(widest, room - (requests - number - 1))  # the others get one at least
             room -= pages
             upto = min(pages * self.world.page_size, self.world.context_len)
-            req = f"drain{number}"
+            req = f"{DRAIN}{number}"
             tokens = (req, *range(1, upto))  # a first token and, where there are several, a namespace of its own
             self.do(Submit(req, tokens, req if namespaces else 0))
             self.do(Extend(((req, upto, 0),)))
@@ -130,7 +135,7 @@ class Lockstep:
     def _judged(self, step: Callable[[Action], T], act: Action) -> T:
         """Whatever breaks in one step is a finding of that step."""
         try:
-            with TimeLimit(self.grade.limit_s):
+            with self.limit:
                 return step(act)
         except Broken as broken:
             raise self._finding(broken.rule, broken.facts) from None
@@ -164,13 +169,11 @@ class Lockstep:
 
     def _call(self, act: Action, *, probe: bool) -> Reply | Refused:
         self._number += 1
-        if self._record:
-            self.steps.append(Step(act, Refused(), probe))  # until it answers, if it does
+        self.steps.append(Step(act, Refused(), probe))  # until it answers, if it does
         reply = self._theirs(tidy, self._theirs(self.backend.do, act), self.monitor.where(act))
         if self._first_strike is None and struck():
             self._first_strike = self._number
-        if self._record:
-            self.steps[-1] = Step(act, reply, probe)
+        self.steps[-1] = Step(act, reply, probe)
         return reply
 
     def _write(self, members: list[Member], reply: Reply) -> None:
@@ -189,8 +192,7 @@ class Lockstep:
                 raise WrongInput(f"{self.world.declared.name} declares VIEW, but view() returned None")
             view = self._theirs(tidy_view, view, self.world.declared.name)
             looked_at |= {part for part in VIEW_PARTS if getattr(view, part.lower()) is not None}
-            if self._record:
-                self.steps[-1] = self.steps[-1]._replace(view=view)
+            self._keep(view)
             self.monitor.compare(view, act, answer)
         if self.grade.content and self.world.has("CONTENT"):
             looked_at.add("CONTENT")
@@ -201,6 +203,12 @@ class Lockstep:
             self._theirs(cast(Scrambles, self.backend).scramble)
         return looked_at
 
+    def _keep(self, view: View) -> None:
+        """A view is as large as the pool: of those that were compared the last one is enough."""
+        if len(self.steps) > 1:
+            self.steps[-2] = self.steps[-2]._replace(view=None)
+        self.steps[-1] = self.steps[-1]._replace(view=view)
+
     def _read(self, req: str) -> None:
         """What a request reads through the backend's table; kept where it is not its own."""
         tags = self._theirs(cast(KeepsContent, self.backend).read, req)
@@ -208,14 +216,13 @@ class Lockstep:
         try:
             self.monitor.read(req, tags)
         except Broken:
-            if self._record:
-                self.steps[-1] = self.steps[-1]._replace(read={req: tags})
+            self.steps[-1] = self.steps[-1]._replace(read={req: tags})
             raise
 
     def _theirs(self, call: Callable[..., T], *args: object) -> T:
         """Somebody else's code: what it raises is a finding."""
         try:
-            return call(*args)
+            return self.limit.call(call, *args)
         except (Overtime, WrongInput, KeyboardInterrupt):
             raise
         except BaseException as error:  # an engine may well raise asyncio's CancelledError, or leave

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
-
-if TYPE_CHECKING:
-    from kvledger.spec.backend import Make
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,11 +24,3 @@ def pytest_configure(config: pytest.Config) -> None:
             load_backend(target)
         except WrongInput as wrong:
             raise pytest.UsageError(str(wrong)) from None
-
-
-@pytest.fixture(scope="session")
-def kv_backend(request: pytest.FixtureRequest) -> Make:
-    """The factory that --kv-backend names."""
-    from kvledger.tests.kit.load import load_backend
-
-    return load_backend(request.config.getoption("--kv-backend"))

@@ -1,6 +1,7 @@
-"""Forbidden calls: for each clause of each `requires` one that is wrong in this clause and in nothing else.
+"""Forbidden calls: for each clause about the call one that is wrong in this clause and in nothing else.
 
-A guard has as many clauses as the law has reasons to forbid; a call that is wrong in two of them tests one.
+Not for those about the declaration: who does not declare an action, such as EVICT, is never asked for it. A guard has
+as many clauses as the law has reasons to forbid; a call that is wrong in two of them tests one.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from random import Random
 
@@ -20,11 +19,11 @@ from kvledger.spec.actions import Action
 from kvledger.spec.answer import Refused
 from kvledger.spec.backend import Make
 from kvledger.spec.trace import Step
-from kvledger.spec.world import World, WrongInput
+from kvledger.spec.world import World
 from kvledger.tests.kit.generate import POOLS, PROFILES, WIDTH, Draw, Pool, Traffic, next_action, worlds
 from kvledger.tests.kit.load import build
-from kvledger.tests.kit.lockstep import HANGS, Finding, Grade, Lockstep
-from kvledger.tests.kit.shrink import run_again
+from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
+from kvledger.tests.kit.shrink import confirmed
 
 BUDGETS = {"quick": 1_000, "ci": 10_000, "deep": 100_000}  # actions
 MOVES = 80  # moves of one example
@@ -62,7 +61,7 @@ def search(
     progress: Callable[[int], None] = lambda actions: None,
 ) -> Outcome:
     """Run until a finding or until so many actions are done. The same seed gives the same actions."""
-    pools = possible(make, worlds(sizes), name)
+    pools = possible(make, worlds(sizes), name, grade.limit_s)
     outcome = Outcome(pools[0], seed_number)
     number = st.integers(0, WIDTH - 1)
     move = st.tuples(number, number, number, number)
@@ -113,13 +112,11 @@ class _Enough(BaseException):
         self.error = error
 
 
-def possible(make: Make, pools: list[World], name: str) -> list[World]:
-    """The worlds that this backend can live in: page_size 1 only, without PAGED."""
-    _, learned = build(make, replace(pools[0], page_size=1), name)
-    fitting = [world for world in pools if world.page_size == 1 or learned.has("PAGED")]
-    if not fitting:
-        raise WrongInput(f"{name}: does not declare PAGED, and no world with page_size 1 was asked for")
-    return fitting
+def possible(make: Make, pools: list[World], name: str, limit_s: float) -> list[World]:
+    """The worlds that this backend can live in: page_size 1 only, without PAGED. Raises WrongInput if it can live in
+    none of them: the one with the smallest pages is built to hear what it declares."""
+    _, learned = build(make, min(pools, key=lambda world: world.page_size), name, limit_s)
+    return [world for world in pools if world.page_size == 1 or learned.has("PAGED")]
 
 
 def _example(
@@ -141,14 +138,7 @@ def _example(
                 refused = act
         lockstep.drain()
     except Finding as finding:
-        outcome.finding, outcome.steps = finding, lockstep.steps
-        if finding.rule != HANGS:  # a second run tells whether stale lengths are behind it
-            calls = [(step.act, step.probe) for step in lockstep.steps[: lockstep.draining_since]]
-            drain = lockstep.draining_since is not None
-            with suppress(WrongInput):  # it does not repeat itself: what was found stands
-                again, _ = run_again(make, world, calls, grade=grade, name=name, drain=drain)
-                if again is not None and again.rule == "REC-3":
-                    outcome.finding = again
+        outcome.finding, outcome.steps = confirmed(make, lockstep, finding, name=name), lockstep.steps
         outcome.draining_since = lockstep.draining_since
     outcome.actions += len(lockstep.steps)
     outcome.armed += lockstep.armed

@@ -6,8 +6,12 @@ tokens end, a batch loses the members that are gone) or skipped, so every trial 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from kvledger.spec.action import file_of
 from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
@@ -17,19 +21,22 @@ from kvledger.spec.trace import Step
 from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.lockstep import HANGS, Finding, Grade, Lockstep
 
-HANGING_TRIALS = 25
+# What shrinking may cost; then the shortest program so far stands. Calls, for these are the same on every machine; and
+# seconds, for an engine whose calls take long. The zoo's longest needs 20,000 calls, and 3 seconds.
+CALLS, SECONDS = 200_000, 120.0
+HANGING_TRIALS = 25  # trials that hang: each of them costs the whole time limit
 WHOLE = 1 << 30  # a length that fitting cuts to what is there
 Call = tuple[Action, bool]  # an action, and whether it is a probe
 
 
 @dataclass(frozen=True)
 class Shrunk:
-    """A finding and the steps that lead to it; runs: how many trials it took."""
+    """A finding and the steps that lead to it. draining_since: the steps before the drain probe, if it came up in
+    it."""
 
     finding: Finding
     steps: list[Step]
-    lockstep: Lockstep
-    runs: int
+    draining_since: int | None = None
 
 
 def run_again(
@@ -57,6 +64,19 @@ def run_again(
                 finding.rule = "REC-3"
         return finding, lockstep
     return None, lockstep
+
+
+def confirmed(make: Make, lockstep: Lockstep, finding: Finding, *, name: str) -> Finding:
+    """What a lockstep found, or REC-3 in its place: only a second run tells whether stale lengths are behind it."""
+    if finding.rule == HANGS or not (lockstep.grade.scramble and lockstep.world.has("SCRAMBLE")):
+        return finding
+    calls = _calls(lockstep.steps[: lockstep.draining_since])
+    drain = lockstep.draining_since is not None
+    with suppress(WrongInput):  # it does not repeat itself: what was found stands
+        again, _ = run_again(make, lockstep.world, calls, grade=lockstep.grade, name=name, drain=drain)
+        if again is not None and (again.rule, again.step) == ("REC-3", finding.step):
+            return again
+    return finding
 
 
 def fitted(ledger: Ledger, act: Action) -> Action | None:
@@ -96,54 +116,74 @@ def breaks_again(
 
 def shrink(
     make: Make, world: World, steps: list[Step], finding: Finding, *, grade: Grade, name: str,
-    draining_since: int | None,
+    draining_since: int | None, calls: int = CALLS, seconds: float = SECONDS,
+    progress: Callable[[int], None] = lambda length: None,
 ) -> Shrunk:  # fmt: skip
-    """The shortest program found that breaks the same rule. draining_since: the steps before the drain probe, if the
-    finding came up in it."""
-    runs, drain, asked = 0, draining_since is not None, grade
-    most = HANGING_TRIALS if finding.rule == HANGS else None  # each of them may cost the whole time limit
+    """The shortest program found that breaks the same rule, with about so many calls and in about so many seconds.
+
+    draining_since: the steps before the drain probe, if the finding came up in it. progress: called after each trial
+    with the length of the shortest program so far.
+    """
+    unshrunk, drain, everything = Shrunk(finding, steps, draining_since), draining_since is not None, _calls(steps)
+    attempt = partial(breaks_again, make, world, rule=finding.rule, name=name)
+    quick, most = grade, math.inf
     if finding.rule == HANGS:
-        grade = grade._replace(limit_s=max(grade.limit_s / 10, min(grade.limit_s, 0.3)))
-
-    def trial(calls: list[Call]) -> tuple[Finding, Lockstep] | None:
-        nonlocal runs
-        runs += 1
-        if most is not None and runs > most:
-            return None
-        return breaks_again(make, world, calls, finding.rule, grade=grade, name=name, drain=drain)
-
-    everything = [(step.act, step.probe) for step in steps]
-    best = None
-    if drain:  # as an ordinary program, if it can be: aborting says more than a drain probe does
-        drain = False
-        best = trial(everything)
-        drain = best is None
-    best = best or trial(everything[:draining_since])
+        quick, most = grade._replace(limit_s=max(grade.limit_s / 10, min(grade.limit_s, 0.3))), HANGING_TRIALS
+    trials = _Trials(partial(attempt, grade=quick), most, calls, seconds, progress)
+    # From the drain probe to an ordinary program, if it can be: aborting says more than a probe does.
+    if not (drain and trials.breaks(everything, drain=False)):
+        trials.breaks(everything[:draining_since], drain=drain)
+    while trials.simplify():
+        pass
+    best = trials.best
+    if best and quick != grade:  # a call that is slow, and no more, may have been taken for one that hangs
+        best = attempt(_performed(*best), grade=grade, drain=best[1].draining_since is not None)
     if best is None:  # the backend does not repeat itself: leave what was seen
-        _, lockstep = run_again(make, world, [], grade=grade, name=name, drain=False)
-        return Shrunk(finding, steps, lockstep, runs)
-    changed = True
-    while changed:
-        changed = False
-        calls = _performed(best[1], best[0])
-        for fewer in _simpler(calls):
-            found = trial(fewer)
-            if found is not None:
-                best, changed = found, True
-                break
-    if grade != asked:  # a call that is slow, and no more, may have been taken for one that hangs
-        confirmed = breaks_again(make, world, _performed(best[1], best[0]), finding.rule, grade=asked, name=name,
-                                 drain=drain)  # fmt: skip
-        if confirmed is None:
-            return Shrunk(finding, steps, best[1], runs)
-        best = confirmed
-    return Shrunk(best[0], best[1].steps, best[1], runs)
+        return unshrunk
+    found, lockstep = best
+    return Shrunk(found, lockstep.steps, lockstep.draining_since)
 
 
-def _performed(lockstep: Lockstep, finding: Finding) -> list[Call]:
+class _Trials:
+    """Programs tried on fresh backends while the budget lasts. best: what the shortest that broke the rule came to."""
+
+    def __init__(
+        self, attempt: Callable[..., tuple[Finding, Lockstep] | None], hits: float, calls: int, seconds: float,
+        progress: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        self.best: tuple[Finding, Lockstep] | None = None
+        self._attempt, self._progress = attempt, progress
+        self._hits, self._calls, self._deadline = hits, calls, time.monotonic() + seconds
+
+    def breaks(self, calls: list[Call], *, drain: bool) -> bool:
+        """Whether the program still breaks the rule; then it is the best one."""
+        found = self._attempt(calls, drain=drain)
+        self._hits -= found is not None
+        self._calls -= len(calls)
+        self.best = found or self.best
+        self._progress(len(self.best[1].steps) if self.best else len(calls))
+        return found is not None
+
+    def simplify(self) -> bool:
+        """Go to the first simpler program that still breaks the rule. False: there is none, or the budget is spent."""
+        if self.best is None:
+            return False
+        drain = self.best[1].draining_since is not None
+        for fewer in _simpler(_performed(*self.best)):
+            if min(self._hits, self._calls) <= 0 or time.monotonic() >= self._deadline:
+                return False
+            if self.breaks(fewer, drain=drain):
+                return True
+        return False
+
+
+def _calls(steps: Sequence[Step]) -> list[Call]:
+    return [(step.act, step.probe) for step in steps]
+
+
+def _performed(finding: Finding, lockstep: Lockstep) -> list[Call]:
     """The calls up to the finding; those of the drain probe come by themselves."""
-    upto = finding.step if lockstep.draining_since is None else lockstep.draining_since
-    return [(step.act, step.probe) for step in lockstep.steps[:upto]]
+    return _calls(lockstep.steps[: finding.step if lockstep.draining_since is None else lockstep.draining_since])
 
 
 def _simpler(calls: list[Call]) -> Iterator[list[Call]]:

@@ -5,16 +5,17 @@ The kit notes the step of the first strike and compares a finding's step with it
 
 from __future__ import annotations
 
-_struck: list[str] = []
+_struck = False
 
 
-def strike(what: str = "") -> None:
+def strike() -> None:
     """Called by a faulty backend at the very call in which it deviates."""
-    _struck.append(what)
+    global _struck
+    _struck = True
 
 
 def struck() -> bool:
     """Whether a strike came since the last question; asking forgets it."""
-    came = bool(_struck)
-    _struck.clear()
+    global _struck
+    came, _struck = _struck, False
     return came

@@ -10,7 +10,7 @@ import pytest
 from kvledger.spec.rules import RULES
 from kvledger.spec.world import WrongInput
 from kvledger.tests.kit.check import Report, check, make_arguments
-from kvledger.tests.kit.verdict import BROKEN, NOT_DECLARED, UNREACHED, UNSEEN
+from kvledger.tests.kit.verdict import BROKEN, DEVIATES, NOT_DECLARED, UNREACHED, UNSEEN
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +21,7 @@ def kv_report(request: pytest.FixtureRequest) -> Report:
         return check(option("--kv-backend"), make_arguments(option("--kv-profile"), option("--kv-seed")))
     except WrongInput as error:
         wrong = str(error)
-    pytest.fail(wrong, pytrace=False)
+    pytest.exit(wrong, returncode=2)  # no test can say anything: one line, not an error for each
 
 
 def test_no_rule_is_broken(kv_report: Report) -> None:
@@ -38,5 +38,7 @@ def test_rule(kv_report: Report, rule: object) -> None:
         pytest.skip(f"{verdict.word.lower()}: needs {', '.join(verdict.rule.needs) or 'evidence that was not there'}")
     if kv_report.outcome.finding is not None and verdict.word != BROKEN:
         pytest.skip("the search ended at another rule")
+    if verdict.word == DEVIATES:
+        pytest.skip(f"not kept {kv_report.outcome.undone[verdict.rule.id]} times, which no one is blamed for")
     if verdict.word in (BROKEN, UNREACHED):
         pytest.fail(f"{verdict.rule.title}: {verdict.word}, armed {verdict.armed} times", pytrace=False)

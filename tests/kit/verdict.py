@@ -1,4 +1,4 @@
-"""One word a rule: HOLDS, BROKEN, UNREACHED, UNSEEN, NOT DECLARED."""
+"""One word a rule: HOLDS, BROKEN, DEVIATES, UNREACHED, UNSEEN, NOT DECLARED."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import NamedTuple
 from kvledger.spec.rules import RULES, Rule, declared
 from kvledger.spec.world import World
 
-HOLDS, BROKEN, UNREACHED, UNSEEN, NOT_DECLARED = "HOLDS", "BROKEN", "UNREACHED", "UNSEEN", "NOT DECLARED"
+HOLDS, BROKEN, DEVIATES = "HOLDS", "BROKEN", "DEVIATES"
+UNREACHED, UNSEEN, NOT_DECLARED = "UNREACHED", "UNSEEN", "NOT DECLARED"
 ENOUGH = 50  # times that a check must arm a rule before it may say that the rule holds
 
 
@@ -21,9 +22,11 @@ class Verdict(NamedTuple):
 
 
 def verdicts(
-    world: World, armed: Mapping[str, int], *, seen: Collection[str], broken: str | None = None, enough: int = 1
-) -> list[Verdict]:
-    """The word for each rule. seen: the kinds of evidence that were looked at (spec.rules.EVIDENCE)."""
+    world: World, armed: Mapping[str, int], *, undone: Mapping[str, int], seen: Collection[str],
+    broken: str | None = None, enough: int = 1,
+) -> list[Verdict]:  # fmt: skip
+    """The word for each rule. undone: SHOULD rule -> how often it was not kept. seen: the kinds of evidence that were
+    looked at (spec.rules.EVIDENCE)."""
 
     def word(rule: Rule) -> str:
         if rule.id == broken:
@@ -32,6 +35,8 @@ def verdicts(
             return NOT_DECLARED
         if not set(rule.shown_by) & set(seen):
             return UNSEEN
+        if undone.get(rule.id, 0):
+            return DEVIATES
         return HOLDS if armed.get(rule.id, 0) >= enough or not rule.must else UNREACHED
 
     return [Verdict(rule, word(rule), armed.get(rule.id, 0)) for rule in RULES.values()]
@@ -40,5 +45,5 @@ def verdicts(
 def counted(found: list[Verdict]) -> str:
     """How many rules have which word, in one line."""
     words = [verdict.word for verdict in found]
-    order = (BROKEN, HOLDS, UNREACHED, UNSEEN, NOT_DECLARED)
+    order = (BROKEN, HOLDS, DEVIATES, UNREACHED, UNSEEN, NOT_DECLARED)
     return ", ".join(f"{words.count(word)} {word}" for word in order if word in words)

@@ -48,7 +48,7 @@ def broken(quiet: bool = True) -> dict[str, Trace]:
                 rule = verdict(trial)
                 if rule in wanted and rule not in found and alone(rule, trial, switch):
                     steps = (*of_path(world, path()).steps, *last)
-                    found[rule] = Trace(world, steps, rule, len(steps), f"explore {name}", RULES[rule].name)
+                    found[rule] = Trace(world, steps, rule, len(steps), note=f"{RULES[rule].name} ({name})")
                     bar.update()
             if len(found) == len(wanted):
                 break

@@ -60,7 +60,7 @@ def near_replies(ledger: Ledger, act: Action, legal: Collection[Answer]) -> Iter
         yield said(ledger, act, grant)
     for short in SHORT:
         yield Refused(short)
-        yield from (Refused(short, freed=Freed((page,))) for page in (1,))
+        yield Refused(short, freed=Freed((1,)))
     for answer in legal:
         reply = said(ledger, act, answer)
         if isinstance(reply, Refused):

@@ -256,5 +256,9 @@ def run(args: argparse.Namespace) -> int:
             print(f"{f'{guard.file}:{guard.line}':20}{guard.rule:9}{says}")
         print(f"{len(guards)} guards, {len(pending)} idle")
     if args.json:
-        json_file.write(args.json, [guard._asdict() | {"without": found.get(guard)} for guard in guards.values()])
+        json_file.write(args.json, [_as_json(guard, found.get(guard)) for guard in guards.values()])
     return 1 if pending else 0
+
+
+def _as_json(guard: Need, witness: Witness | None) -> dict[str, object]:
+    return {**guard._asdict(), "without": witness and witness._asdict()}

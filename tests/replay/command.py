@@ -7,7 +7,7 @@ import shlex
 import sys
 import textwrap
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tqdm import tqdm
@@ -16,16 +16,15 @@ from kvledger.spec.actions import Action
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.backend import Make
 from kvledger.spec.page import pages_for
-from kvledger.spec.world import World
+from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.again import replay_trace
 from kvledger.tests.kit.calibration import calibrate
-from kvledger.tests.kit.check import add_limit, ask_limit, save
+from kvledger.tests.kit.check import add_limit, ask_limit, shortened
 from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
-from kvledger.tests.kit.search import Outcome
-from kvledger.tests.kit.shrink import Shrunk
-from kvledger.tests.kit.verdict import NOT_DECLARED, UNREACHED, UNSEEN, Verdict, counted, verdicts
+from kvledger.tests.kit.shrink import Shrunk, confirmed
+from kvledger.tests.kit.verdict import DEVIATES, NOT_DECLARED, UNREACHED, UNSEEN, Verdict, counted, verdicts
 from kvledger.tests.replay.driver import Summary, drive
 from kvledger.tests.replay.knobs import Knobs, positions
 from kvledger.tests.replay.mooncake import TraceRequest, read
@@ -47,7 +46,7 @@ Exit 0: every rule that was reached holds. 1: a rule is broken. 2: wrong input.
 """
 SIZES: dict[str, tuple[int | None, str]] = {
     "requests": (300, "how many requests to take from the file, or to make up"),
-    "block-tokens": (16, "tokens that stand for one block of 512 of the file"),
+    "block-tokens": (16, "tokens that stand for one block of 512 of the file, at most 512"),
     "pages": (4096, "pages of the pool"),
     "page-size": (16, "slots of a page"),
     "rows": (None, "rows of the table; default: running + 8"),
@@ -64,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", metavar="NAME", help=backend)
     for name, (default, sentence) in SIZES.items():
         shown = sentence if default is None else f"{sentence}; default: {default}"
-        parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=shown)
+        parser.add_argument(f"--{name}", type=int, metavar="N", help=shown)
     parser.add_argument("--view", action="store_true", help="compare the backend's own books and content at every step")
     add_limit(parser)
     parser.add_argument("--json", metavar="FILE", help="write the verdict there as well; - for standard output")
@@ -76,27 +75,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit code 0: no rule is broken. 1: one is. Raises WrongInput for what the user got wrong."""
     if args.synthetic:
+        _fill(args)
         write(args.file, args.requests, args.seed)
         print(f"wrote {args.file}: {args.requests:,} made-up requests, seed {args.seed}")
         return 0
-    limit_s = ask_limit(args)
-    if args.file.endswith(".json"):
-        return replay_trace(args.file, args.backend, limit_s)
-    args.backend = args.backend or "reference"
     json_file.ask(args.json)
-    requests = read(args.file, args.requests, args.block_tokens)
-    make, world = load_backend(args.backend), _world(args, requests)
-    lockstep = Lockstep(make, world, grade=Grade(args.view, args.view, limit_s=limit_s), name=args.backend)
-    report: dict[str, object] = {"backend": args.backend, "name": lockstep.world.declared.name}
-    try:
-        text = _conforms(args, requests, lockstep, report)
-    except Finding as finding:
-        text = _broken(args, make, lockstep, finding, report)
+    report: dict[str, object] = {}
+    text = _stored(args, report) if args.file.endswith(".json") else _recorded(args, report)
     if args.json != json_file.STDOUT:
         print(text)
     if args.json:
         json_file.write(args.json, report)
     return 1 if "finding" in report else 0
+
+
+def _stored(args: argparse.Namespace, report: dict[str, object]) -> str:
+    """A stored run once more, in its own world."""
+    for name in SIZES:
+        if getattr(args, _attribute(name)) is not None:
+            raise WrongInput(f"--{name} with {args.file}: a stored run has its sizes, expected a trace of requests")
+    return replay_trace(args.file, args.backend, report, view=args.view, limit_s=ask_limit(args))
+
+
+def _recorded(args: argparse.Namespace, report: dict[str, object]) -> str:
+    """A trace of requests through the driver."""
+    _fill(args)
+    args.backend = args.backend or "reference"
+    grade = Grade(args.view, args.view, limit_s=ask_limit(args) or LIMIT_S)
+    requests = read(args.file, args.requests, args.block_tokens)
+    make, world = load_backend(args.backend), _world(args, requests)
+    lockstep = Lockstep(make, world, grade=grade, name=args.backend)
+    report |= {"backend": args.backend, "name": lockstep.world.declared.name}
+    try:
+        return _conforms(args, requests, lockstep, report)
+    except Finding as finding:
+        return _broken(args, make, lockstep, finding, report)
+
+
+def _fill(args: argparse.Namespace) -> None:
+    """The sizes that were not given get their defaults: up to here one can tell which were."""
+    for name, (default, _) in SIZES.items():
+        if getattr(args, _attribute(name)) is None:
+            setattr(args, _attribute(name), default)
+
+
+def _attribute(name: str) -> str:
+    return name.replace("-", "_")
 
 
 def _conforms(
@@ -118,7 +142,7 @@ def _conforms(
         summary = drive(requests, step, lockstep.ledger.prefix, knobs, bar.update)
     seconds, judging = time.process_time() - start, lockstep.judging_s
     lockstep.drain()
-    found = verdicts(lockstep.world, lockstep.armed, seen=lockstep.evidence)
+    found = verdicts(lockstep.world, lockstep.armed, undone=lockstep.monitor.undone, seen=lockstep.evidence)
     figures, rate = _figures(summary, peak_pages), summary.request_actions / seconds
     report |= {"exit": 0, "figures": figures, "cpu_seconds": seconds, "monitor_seconds": judging}
     report["calibration_seconds"] = calibration
@@ -138,11 +162,16 @@ def _broken(
     args: argparse.Namespace, make: Make, lockstep: Lockstep, finding: Finding, report: dict[str, object]
 ) -> str:
     """The failure screen, of as few calls as still break the rule."""
+    finding = confirmed(make, lockstep, finding, name=args.backend)
     since = lockstep.draining_since
     drained, calls = since is not None, lockstep.steps[:since]
-    small = narrow(make, lockstep.world, calls, finding, grade=lockstep.grade, name=args.backend, drain=drained)
-    small = small or Shrunk(finding, lockstep.steps, lockstep, 0)
-    trace = save(small, Outcome(lockstep.world, seed=0, draining_since=since), args.backend)
+    long = Shrunk(finding, lockstep.steps, since)
+
+    def shorten(progress: Callable[[int], None]) -> Shrunk:
+        return narrow(make, lockstep.world, calls, finding, grade=lockstep.grade, name=args.backend, drain=drained,
+                      progress=progress) or long  # fmt: skip
+
+    small, trace = shortened(long, shorten, lockstep.world, args.backend, lockstep.grade, args.quiet)
     screen = Screen(
         world=lockstep.world,
         steps=small.steps,
@@ -153,7 +182,7 @@ def _broken(
         found_after=len(calls),
         blind=None if args.view or not lockstep.world.has("VIEW") else "With --view this may show at an earlier step.",
         drained=drained,
-        limit_s=args.limit,
+        limit_s=lockstep.grade.limit_s,
     )
     text = show(screen)
     report |= {"exit": 1, "finding": {"rule": finding.rule, "trace": trace, "screen": text}}
@@ -200,9 +229,10 @@ def _table(figures: Mapping[str, int]) -> list[str]:
 
 
 def _verdicts(found: list[Verdict]) -> list[str]:
-    """How many rules have which word; by name those that nothing can be said of."""
+    """How many rules have which word; by name those that nobody must keep and that were not kept, and those that
+    nothing can be said of."""
     lines = [f"{len(found)} rules: {counted(found)}"]
-    for word in (UNREACHED, UNSEEN, NOT_DECLARED):
+    for word in (DEVIATES, UNREACHED, UNSEEN, NOT_DECLARED):
         titles = ", ".join(verdict.rule.title for verdict in found if verdict.word == word)
         if titles:
             lines.append(textwrap.fill(titles, 100, initial_indent=f"  {word:<14}", subsequent_indent=" " * 16))
@@ -213,7 +243,7 @@ def _command_line(args: argparse.Namespace) -> str:
     """What to type to see this run again: every size that is not the default."""
     words = ["kvledger", "replay", args.file, "--backend", args.backend]
     for name, (default, _) in SIZES.items():
-        value = getattr(args, name.replace("-", "_"))
+        value = getattr(args, _attribute(name))
         words += [f"--{name}", str(value)] if value != default else []
-    words += [f"--limit={args.limit:g}"] * (args.limit != LIMIT_S)
+    words += [] if args.limit is None else [f"--limit={args.limit:g}"]
     return shlex.join(words + ["--view"] * args.view)

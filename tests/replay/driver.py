@@ -1,8 +1,8 @@
 """The one driver: a small scheduler with continuous batching, from a list of requests to actions.
 
 A round lets waiting requests in, extends every unfinished prompt by one chunk, and decodes one token for every
-request that is caught up. What a grant leaves to do, a checkpoint or a finish, is done at once. Arrival times give
-the order and nothing else. The driver holds no page and no row: of each request it knows how much has KV.
+request that is caught up. What a grant leaves to do, a checkpoint or a finish, is done at once. Requests come in the
+order of the file. The driver holds no page and no row: of each request it knows how much has KV.
 
 Progress. When a batch is refused, the running request that was let in last gives way (it is retracted, or only put
 back if it had not started) and the batch is tried again; one request always stays. `limit` says how many may run: it

@@ -26,10 +26,9 @@ Parents: TypeAlias = dict[int, int | None]  # id -> the id before it; None: it c
 
 
 class TraceRequest(NamedTuple):
-    """One request, after scaling. arrival in ms since the start; output_len in tokens, the first one included."""
+    """One request, after scaling. output_len in tokens, the first one included."""
 
     req: str
-    arrival: int
     prompt: tuple[int, ...]
     output_len: int
 
@@ -53,10 +52,11 @@ def read(path: str, requests: int, block_tokens: int) -> list[TraceRequest]:
     for name, value in (("requests", requests), ("tokens a block", block_tokens)):
         if value < 1:
             raise WrongInput(f"{value} {name}: expected a whole number >= 1")
+    if block_tokens > BLOCK:
+        raise WrongInput(f"{block_tokens} tokens a block: expected at most {BLOCK}, which is all that a block has")
     found = [
         TraceRequest(
             f"r{number}",
-            line.timestamp,
             tuple(_tokens(line.hash_ids, _scaled(line.input_length, block_tokens), block_tokens)),
             _scaled(line.output_length, block_tokens),
         )

@@ -40,22 +40,24 @@ def narrow(
     name: str,
     drain: bool,
     seconds: float = 30.0,
+    progress: Callable[[int], None] = lambda length: None,
 ) -> Shrunk | None:
     """The shortest run found in about so many seconds. None: the backend does not repeat itself.
 
-    drain: the finding came up in the drain probe; steps are then those before it.
+    drain: the finding came up in the drain probe; steps are then those before it. progress: called after each trial
+    with the length of the shortest run so far.
     """
     best: Shrunk | None = None
-    runs, deadline = 0, time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
 
     def breaks(parts: list[Part]) -> bool:
-        nonlocal best, runs
+        nonlocal best
         if best and time.monotonic() > deadline:
             return False
-        runs += 1
         again = breaks_again(make, world, _calls(parts), finding.rule, grade=grade, name=name, drain=drain)
         if again:
-            best = Shrunk(again[0], again[1].steps, again[1], runs)
+            best = Shrunk(again[0], again[1].steps, again[1].draining_since)
+        progress(len(best.steps if best else steps))
         return again is not None
 
     parts = [part for call, step in enumerate(steps) for part in _parts(call, step)]

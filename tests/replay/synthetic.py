@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import count, islice
 from random import Random
 
+from kvledger.spec.whole_file import write_whole
 from kvledger.spec.world import WrongInput
 from kvledger.tests.replay.mooncake import BLOCK, Line
 
@@ -22,12 +23,11 @@ TICK, PER_TICK = 3_000, 9  # ms between arrivals, and how many requests arrive t
 
 
 def write(path: str, requests: int, seed: int) -> None:
-    """Writes so many requests. Raises WrongInput rather than touch a file that exists."""
+    """Writes so many requests, all or none. Raises WrongInput rather than touch a file that exists."""
     if requests < 1:
         raise WrongInput(f"{requests} requests: expected a whole number >= 1")
     try:
-        with open(path, "x", encoding="utf-8") as file:
-            file.writelines(json.dumps(line._asdict()) + "\n" for line in islice(lines(seed), requests))
+        write_whole(path, (json.dumps(line._asdict()) + "\n" for line in islice(lines(seed), requests)), new=True)
     except FileExistsError:
         raise WrongInput(f"{path}: this file exists, expected a new name to write to") from None
     except OSError as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 from kvledger.spec.trace import Trace, judge, read
 from kvledger.spec.world import World
-from kvledger.tests.kit.again import DRAIN, calls_of
-from kvledger.tests.kit.lockstep import HANGS, LOST, RAISES, Finding
+from kvledger.tests.kit.again import calls_of
+from kvledger.tests.kit.lockstep import HANGS, RAISES, Finding, named_in_drain
 from kvledger.tests.report.terminal import Screen, show
 
 NOT_STORED = (RAISES, HANGS, "REC-3")
@@ -41,10 +42,11 @@ def run(args: argparse.Namespace) -> int:
         world=trace.world,
         steps=trace.steps[: finding.step],
         finding=finding,
-        command=f"kvledger explain {args.trace}",
+        command=shlex.join(["kvledger", "explain", args.trace]),
         target=trace.backend or "BACKEND",
         trace=args.trace,
-        drained=trace.note == DRAIN,
+        drained=_in_drain(trace, finding.step),
+        limit_s=trace.limit_s,
     )
     print(show(screen))
     return 1
@@ -62,16 +64,25 @@ def found_in(trace: Trace, file: str) -> Finding | None:
     if found is None:
         return None
     step, rule, facts = found
-    return Finding(LOST.get(rule, rule) if trace.note == DRAIN and step == at else rule, step, facts)
+    if _in_drain(trace, step):
+        rule = named_in_drain(rule, trace.steps[step - 1].act)
+    return Finding(rule, step, facts)
+
+
+def _in_drain(trace: Trace, step: int) -> bool:
+    return trace.draining_since is not None and step > trace.draining_since
 
 
 def as_pytest(trace: Trace) -> str:
     """A test of its own: the world, the actions, and that nothing is found."""
-    calls, drained = calls_of(trace)
+    calls = calls_of(trace)
     kinds = sorted({type(act).__name__ for act, _ in calls})
     rule = (trace.rule or "run").lower().replace("-", "_")
     lines = [f"        ({act!r}, {probe})," for act, probe in calls]
     backend = trace.backend or "my_adapter:make"
+    judged = {name: getattr(trace, name) for name in ("view", "content", "limit_s")}
+    options = [f"{name}={value}" for name, value in judged.items() if value != getattr(Trace, name)]
+    how = ", ".join([f"drain={trace.draining_since is not None}", *options])
     return "\n".join(
         [
             f'"""{trace.rule or "A stored run"}: found by kvledger check, kept so that it stays fixed."""',
@@ -86,7 +97,7 @@ def as_pytest(trace: Trace) -> str:
             "    calls = [  # an action, and whether it is a call that must be refused",
             *lines,
             "    ]",
-            f"    finding = first_finding({backend!r}, world, calls, drain={drained})",
+            f"    finding = first_finding({backend!r}, world, calls, {how})",
             '    assert finding is None, f"{finding.rule} at step {finding.step}: {dict(finding.facts)}"',
             "",
         ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from kvledger.spec.whole_file import write_whole
 from kvledger.spec.world import WrongInput
 
 STDOUT = "-"
@@ -25,12 +26,12 @@ def ask(path: str | None) -> None:
 
 
 def write(path: str, content: object) -> None:
-    """Write it. Raises WrongInput if that fails after all."""
+    """Write it, whole or not at all. Raises WrongInput if that fails after all."""
     text = json.dumps(content, indent=2)
     if path == STDOUT:
         print(text)
         return
     try:
-        Path(path).write_text(text + "\n", encoding="utf-8")
+        write_whole(path, [text, "\n"])
     except OSError as error:
         raise WrongInput(f"--json {path}: {error.strerror}, expected a name that can be written") from None

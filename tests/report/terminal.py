@@ -25,7 +25,7 @@ from kvledger.spec.trace import Step
 from kvledger.spec.world import World
 from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.lockstep import HANGS, RAISES, Finding
-from kvledger.tests.kit.verdict import HOLDS, Verdict
+from kvledger.tests.kit.verdict import DEVIATES, HOLDS, Verdict
 
 WIDTH = 80
 STEPS = 20  # steps shown at most
@@ -114,7 +114,8 @@ def _history(screen: Screen) -> tuple[Ledger, list[Line], list[tuple[str, Callab
             before = again.ledger
         states = tuple(state(again.ledger) for _, state in subjects)
         action = ("probe: " if step.probe else "") + action_in_words(step.act)
-        unanswered = step is guilty and screen.finding.rule in (RAISES, HANGS) and step.answer == Refused()
+        breaks = screen.finding.facts.get("breaks", screen.finding.rule)
+        unanswered = step is guilty and breaks in (RAISES, HANGS) and step.answer == Refused()
         lines.append(Line(number, action, "no answer" if unanswered else _answered(step), states))
     return before, lines, subjects
 
@@ -252,7 +253,7 @@ def _tally(screen: Screen) -> list[str]:
         parts.append(f"{screen.found_after} {actions}{shrunk}.")
     others = [verdict.word for verdict in screen.verdicts if verdict.rule.id != screen.finding.rule]
     if others:
-        named = {HOLDS: "hold"}
+        named = {HOLDS: "hold", DEVIATES: "deviate"}
         words = [f"{others.count(word)} {named.get(word, word.lower())}" for word in dict.fromkeys(others)]
         parts.append(f"{len(others)} other rules: {', '.join(words)}.")
     *folded, last = textwrap.wrap(" ".join(parts), WIDTH - 8) or [""]

@@ -83,6 +83,20 @@ def test_a_capability_without_its_method(bench: Bench, method: str, capability: 
     assert f"{target}: declares {capability}, expected a method {method}, found none" in line
 
 
+def test_all_backends_are_there_before_one_is_checked(bench: Bench) -> None:
+    """A complaint prints nothing else: the first one was not run."""
+    assert "backend 'nobody': expected" in bench.complaint("check", "reference", "nobody")
+
+
+def test_a_make_that_does_not_return(bench: Bench) -> None:
+    """Nothing of a backend is called without a limit."""
+    wait = "time.sleep(5)"
+    for source in (f"import time\ndef make(world): {wait}", "import time\n" + odd("declare", wait)):
+        target = bench.backend(source)
+        line = bench.complaint("check", target, "--limit", "0.2")
+        assert f"{target}: make or declare did not return within 0.2 s" in line
+
+
 def test_a_page_size_that_it_cannot_have(bench: Bench) -> None:
     target = bench.backend(odd("declare", "return Declaration('mine', '1', {'ROWS'})"))
     assert "does not declare PAGED" in bench.complaint("check", target, "--page-size", "4")

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+from kvledger.__main__ import main
 from kvledger.tests.unit.written import GOOD, Bench
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +65,8 @@ def test_a_call_that_was_not_allowed(bench: Bench) -> None:
         ("check --actions 0", "--actions 0: expected at least 1"),
         ("check --actions many", "argument --actions: invalid int value: 'many'"),
         ("check --limit 0", "--limit 0.0: expected seconds, more than 0"),
-        ("check --limit nan", "--limit nan: expected seconds, more than 0"),
+        ("check --limit nan", "--limit nan: expected seconds, more than 0 and less than a million"),
+        ("check --limit 1e7", "--limit 10000000.0: expected seconds, more than 0 and less than a million"),
         ("check --json nowhere/out.json", "--json nowhere/out.json: the folder does not exist"),
         ("check --json .", "--json .: this is a folder, expected a file"),
         ("rules nonsense", "rule 'nonsense': expected an id or a name, such as ROW-1 one-holder"),
@@ -83,6 +91,23 @@ def test_words_that_mean_nothing(bench: Bench, words: str, says: str) -> None:
     bench.file("t.jsonl", line)
     bench.file("bad.jsonl", line + line[:30])
     assert says in bench.complaint(*words.split())
+
+
+@pytest.mark.parametrize(("missing", "command"), [("tqdm", "check"), ("hypothesis", "check"), ("tqdm", "zoo")])
+def test_what_is_not_installed_is_said(missing: str, command: str) -> None:
+    """From a clone, where nobody has installed anything."""
+    without = f"import sys; sys.modules[{missing!r}] = None; from kvledger.__main__ import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", without, command], capture_output=True, text=True,
+                          env={"PYTHONPATH": str(ROOT / ".src")})  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"kvledger {command}: needs {missing}: pip install kvledger\n"
+
+
+def test_what_is_missing_of_ours_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No advice to install what is installed."""
+    monkeypatch.setitem(sys.modules, "kvledger.tests.kit.check", None)
+    with pytest.raises(ModuleNotFoundError):
+        main(["check"])
 
 
 def test_nothing_at_all_is_help(bench: Bench) -> None:

@@ -145,7 +145,7 @@ class Pool:
 
 
 def traces(*shapes: tuple[Sequence[int], int]) -> list[TraceRequest]:
-    return [TraceRequest(f"r{n}", n, tuple(prompt), output) for n, (prompt, output) in enumerate(shapes)]
+    return [TraceRequest(f"r{n}", tuple(prompt), output) for n, (prompt, output) in enumerate(shapes)]
 
 
 def play(requests: list[TraceRequest], world: World, running: int = 4, chunk: int = 8) -> tuple[Pool, Summary]:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from kvledger.reference.backend import Backend as Reference
 from kvledger.spec.actions import Abort, Action, Decode, Evict, Extend, Finish, Flush, Retract, Submit
-from kvledger.spec.answer import Refused, Reply
-from kvledger.spec.backend import Declaration, RecordView, View
+from kvledger.spec.answer import Granted, Refused, Reply
+from kvledger.spec.backend import Declaration, Make, RecordView, View
+from kvledger.spec.monitor import Monitor
 from kvledger.spec.rules import RULES, VIEW_PARTS
-from kvledger.spec.trace import Trace, judge
+from kvledger.spec.trace import Step, Trace, judge
 from kvledger.spec.world import CAPABILITIES, World
 from kvledger.tests.engines.oracle import Oracle, Policy
 from kvledger.tests.kit.limit import Overtime, TimeLimit
-from kvledger.tests.kit.lockstep import Finding, Lockstep
+from kvledger.tests.kit.lockstep import HANGS, Finding, Grade, Lockstep
 from kvledger.tests.kit.verdict import verdicts
 from kvledger.tests.unit.written import Bench, odd
 
@@ -91,13 +96,29 @@ def test_what_is_refused_in_the_drain_probe_was_lost() -> None:
     assert found.value.rule == "PAGE-2" and lockstep.draining_since == len(BEFORE) + 1
 
 
+class EvictsFew(Reference):
+    """Refuses to evict more than three pages."""
+
+    def do(self, act: Action) -> Reply | Refused:
+        """The reference's, but for that."""
+        return Refused() if isinstance(act, Evict) and act.n > 3 else super().do(act)
+
+
+def test_only_what_the_drain_probe_takes_was_lost() -> None:
+    """It evicts as others do, and there a refusal without cause is one (PAGE-5): no page is lost."""
+    lockstep = driven(EvictsFew)
+    with pytest.raises(Finding) as found:
+        lockstep.drain()
+    assert (found.value.rule, type(lockstep.steps[-1].act)) == ("PAGE-5", Evict)
+
+
 # ---- evidence
 
 
 def seen(lockstep: Lockstep) -> dict[str, str]:
     """The word for each rule, had each been armed often enough."""
     armed = dict.fromkeys(RULES, 100)
-    return {each.rule.id: each.word for each in verdicts(lockstep.world, armed, seen=lockstep.evidence)}
+    return {each.rule.id: each.word for each in verdicts(lockstep.world, armed, undone={}, seen=lockstep.evidence)}
 
 
 VIEW_PARTS_SHOWN = tuple(part.lower() for part in VIEW_PARTS)
@@ -199,13 +220,38 @@ class Live(Reference):
         return replace(view, free_pages=self.free, records=self.records)
 
 
+class Keeping(Lockstep):
+    """Keeps every step with its view."""
+
+    def __init__(self, make: Make, world: World) -> None:
+        super().__init__(make, world)
+        self.kept: list[Step] = []
+
+    def do(self, act: Action) -> Granted | Refused:
+        """As ever."""
+        answer = super().do(act)
+        self.kept.append(self.steps[-1])
+        return answer
+
+
 def test_what_changes_later_changes_no_run() -> None:
     """The stored run of a backend that reuses its lists is judged as it was when it happened: nothing breaks."""
-    lockstep = driven(Live)
+    lockstep = Keeping(Live, WORLD)
+    for act in BEFORE:
+        lockstep.do(act)
     lockstep.drain()
-    assert judge(Trace(lockstep.world, tuple(lockstep.steps))) is None
-    views = [step.view for step in lockstep.steps if step.view is not None]
+    assert judge(Trace(lockstep.world, tuple(lockstep.kept))) is None
+    views = [step.view for step in lockstep.kept if step.view is not None]
+    assert len(views) == len(lockstep.steps)
     assert len({view.free_pages for view in views}) > 1  # tuples: the steps differ from one another
+
+
+def test_only_the_view_compared_last_is_kept() -> None:
+    """As the Lockstep says: a view is as large as the pool, and a replay has thousands of steps."""
+    lockstep = driven(Reference)
+    assert [number for number, step in enumerate(lockstep.steps, 1) if step.view] == [len(BEFORE)]
+    lockstep.drain()
+    assert [number for number, step in enumerate(lockstep.steps, 1) if step.view] == [len(lockstep.steps)]
 
 
 # ---- stale lengths
@@ -219,23 +265,75 @@ if isinstance(act, Extend):
 return theirs()"""
 
 
-@pytest.mark.parametrize("answer", ["return Refused('pages')", "raise ValueError('no such length')"])
-def test_what_only_scrambling_shows_is_rec_3(bench: Bench, answer: str) -> None:
-    """The lengths of a released record happen to be harmless, until they are overwritten."""
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [("return Refused('pages')", "refused: no pages"), ("raise ValueError('no such length')", "no answer")],
+)
+def test_what_only_scrambling_shows_is_rec_3(bench: Bench, answer: str, shown: str) -> None:
+    """The lengths of a released record happen to be harmless, until they are overwritten: for a check and a replay."""
     target = bench.backend(odd("do", READS_STALE.format(answer=answer).strip()))
+    assert bench.call("replay", "t.jsonl", "--synthetic", "--requests", "30", "--seed", "5")[0] == 0
+    code, screen, _ = bench.call("replay", "t.jsonl", "--pages", "300", "--backend", target, "--json", "out.json")
+    assert code == 1 and "BROKEN  REC-3 ask-the-record" in screen and shown in screen
+    assert json.loads((bench.folder / "out.json").read_text())["finding"]["rule"] == "REC-3"
+    for path in (bench.folder / ".kvledger").iterdir():
+        path.unlink()
     code, screen = bench.check(target)
-    assert code == 1 and "BROKEN  REC-3 ask-the-record" in screen
+    assert code == 1 and "BROKEN  REC-3 ask-the-record" in screen and shown in screen
     code, told, _ = bench.call("explain", *[str(path) for path in (bench.folder / ".kvledger").iterdir()])
     assert code == 1 and "BROKEN  REC-3 ask-the-record" in told
 
 
+# ---- the time limit: seconds that one call of the backend may take
+
+
+def slowly(theirs: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+    """The same, after so many seconds."""
+
+    def taking(*args: object) -> Any:
+        time.sleep(seconds)
+        return theirs(*args)
+
+    return taking
+
+
+METHODS = ("do", "view", "write", "read", "scramble")
+
+
+def test_each_call_has_the_limit_for_itself() -> None:
+    """An extend makes five calls; together they may take longer than one of them."""
+    slow = type("Slow", (Reference,), {name: slowly(getattr(Reference, name), 0.12) for name in METHODS})
+    lockstep = Lockstep(slow, WORLD, grade=Grade(limit_s=0.4))
+    for act in BEFORE[:2]:
+        lockstep.do(act)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_call_has_a_limit(method: str) -> None:
+    slow = type("Slow", (Reference,), {method: slowly(getattr(Reference, method), 5)})
+    lockstep = Lockstep(slow, WORLD, grade=Grade(limit_s=0.05))
+    with pytest.raises(Finding) as found:
+        for act in BEFORE[:2]:
+            lockstep.do(act)
+    assert found.value.rule == HANGS
+
+
+def test_the_time_of_the_law_is_not_the_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judging an answer, comparing a view and what was read take as long as they take."""
+    for name in ("step", "compare", "read"):
+        monkeypatch.setattr(Monitor, name, slowly(getattr(Monitor, name), 0.15))
+    lockstep = Lockstep(Reference, WORLD, grade=Grade(limit_s=0.1))
+    for act in BEFORE[:2]:
+        lockstep.do(act)
+
+
 def test_a_time_limit_leaves_nothing_behind() -> None:
-    """However tight the limit: the alarm goes off inside the block or not at all, and is off afterwards."""
+    """However tight the limit: the alarm goes off inside the call or not at all, and is off afterwards."""
     late, times = 0, 20_000
-    for _ in range(times):
+    for number in range(times):
         try:
-            with TimeLimit(30e-6):
-                sum(range(200))
+            with TimeLimit(30e-6) as limit:
+                limit.call(sum, range(number % 4_000))  # some microseconds to a hundred
         except Overtime:
             late += 1
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

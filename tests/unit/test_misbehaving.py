@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,6 +79,50 @@ def test_hanging_is_a_finding(bench: Bench) -> None:
     assert read(stored()).rule == "HANGS"
     code, told, _ = bench.call("explain", stored())
     assert code == 1 and "BROKEN  the backend hangs\n        by finish, at step 3" in told
+
+
+SLOW = "import time\ntime.sleep(isinstance(args[0], Extend))\nreturn theirs()"  # a start takes a second
+
+
+def test_a_stored_run_is_judged_as_it_was(bench: Bench) -> None:
+    """With the same limit: what hung under --limit 0.2 hangs again, in a replay and in its pytest, and says so."""
+    target = bench.backend(odd("do", SLOW))
+    code, screen = bench.check(target, ["--limit", "0.2"])
+    assert code == 1 and "BROKEN  the backend hangs" in screen and read(stored()).limit_s == 0.2
+    code, again, _ = bench.call("replay", stored())
+    assert code == 1 and "did not answer within 0.2 s" in again
+    code, again, _ = bench.call("replay", stored(), "--limit", "5")
+    assert code == 0 and "no rule breaks" in again
+    code, told, _ = bench.call("explain", stored())
+    assert code == 1 and f"--backend {target} --limit 0.2\n" in told
+    assert finding_of_pytest(bench) == "HANGS"
+
+
+def finding_of_pytest(bench: Bench) -> str | None:
+    """The rule that the test which explain writes of the stored run finds broken."""
+    code, source, _ = bench.call("explain", "--pytest", stored())
+    assert code == 0
+    names: dict[str, Any] = {}
+    exec(source, names)
+    [test] = [each for name, each in names.items() if name.startswith("test_")]
+    try:
+        test()
+    except AssertionError as error:
+        return str(error).split()[0]
+    return None
+
+
+def test_a_run_without_a_view_is_judged_without_one(bench: Bench) -> None:
+    """Else another rule would be found, at an earlier step; --view looks at it all the same."""
+    freed = on("Finish", "return replace(reply, freed=Freed((1, 1)))")
+    target = bench.backend(freed + "    view = lambda self: View(totals=Totals(0, 0, 0, 0))\n")
+    code, screen = bench.check(target, ["--no-view"])
+    assert code == 1 and "BROKEN  PAGE-6 " in screen and not read(stored()).view
+    code, again, _ = bench.call("replay", stored())
+    assert code == 1 and "BROKEN  PAGE-6 " in again
+    assert finding_of_pytest(bench) == "PAGE-6"
+    code, again, _ = bench.call("replay", stored(), "--view")
+    assert code == 1 and "BROKEN  CONS-1 " in again
 
 
 @pytest.mark.parametrize("method", ["view", "read"])

@@ -26,7 +26,7 @@ def read_lines(folder: Path, *lines: str, requests: int = 100, block_tokens: int
 
 def test_a_line_becomes_a_request(tmp_path: Path) -> None:
     [request] = read_lines(tmp_path, line(), block_tokens=4)
-    assert (request.req, request.arrival, request.output_len) == ("r0", 5, 1)
+    assert (request.req, request.output_len) == ("r0", 1)
     assert request.prompt == (0, 1, 2, 3, 16, 17, 18, 19, 28, 29)  # ceil(1200 * 4 / 512) = 10 tokens
 
 
@@ -38,7 +38,7 @@ def test_who_shares_an_id_shares_its_tokens(tmp_path: Path) -> None:
     assert len(two.prompt) == 24
 
 
-@pytest.mark.parametrize("block_tokens", [1, 4, 6, 16, 512, 1000])
+@pytest.mark.parametrize("block_tokens", [1, 4, 6, 16, 511, 512])
 @pytest.mark.parametrize("length", [1, 511, 512, 513, 1024, 5000])
 def test_scaling_keeps_the_number_of_blocks(tmp_path: Path, block_tokens: int, length: int) -> None:
     blocks = -(-length // BLOCK)
@@ -118,6 +118,12 @@ def test_an_empty_file_is_named(tmp_path: Path) -> None:
 def test_sizes_are_checked(tmp_path: Path, requests: int, block_tokens: int) -> None:
     with pytest.raises(WrongInput, match="expected a whole number >= 1"):
         read_lines(tmp_path, line(), requests=requests, block_tokens=block_tokens)
+
+
+@pytest.mark.parametrize("block_tokens", [BLOCK + 1, 100_000_000])
+def test_a_block_has_no_more_tokens_than_in_the_file(tmp_path: Path, block_tokens: int) -> None:
+    with pytest.raises(WrongInput, match=f"^{block_tokens} tokens a block: expected at most 512"):
+        read_lines(tmp_path, line(), block_tokens=block_tokens)
 
 
 @pytest.mark.parametrize("name", ["mooncake_conversation_2000.jsonl", "mooncake_synthetic_2000.jsonl"])

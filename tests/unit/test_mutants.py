@@ -32,7 +32,8 @@ def test_it_is_found(copy: Path, tmp_path: Path, mutant: Mutant) -> None:
     assert sound.count(mutant.old) == 1, "the mutant does not fit its file any more"
     path.write_text(sound.replace(mutant.old, mutant.new))
     try:
-        command = [sys.executable, "-B", "-m", "kvledger", "check", mutant.backend, "--quiet"]
+        words = ["check", mutant.backend, "--seed", str(mutant.seed), "--quiet"]
+        command = [sys.executable, "-B", "-m", "kvledger", *words]
         env = {"PYTHONPATH": str(copy / ".src")}
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     finally:

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from kvledger.__main__ import main
-from kvledger.spec.actions import Action
+from kvledger.spec.actions import Action, Extend, Finish, Retract, Submit
 from kvledger.spec.answer import Refused, Reply
-from kvledger.spec.backend import Declaration, View
+from kvledger.spec.backend import Backend, Declaration, View
+from kvledger.spec.trace import Step, Trace
 from kvledger.spec.trace import read as read_stored
+from kvledger.spec.trace import write as write_stored
 from kvledger.spec.world import World
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, Lockstep
@@ -22,6 +24,9 @@ from kvledger.tests.replay.mooncake import read
 from kvledger.tests.replay.narrow import narrow
 
 FAULTY = "kvledger.tests.zoo.freed_twice:make"
+# A run of some backend; the retract comes too late to be made.
+CALLS = (Submit("a", (1, 2), 0), Extend((("a", 2, 3),)), Finish("a", 2, False), Retract("a"))
+STORED = Trace(World(rows=2, context_len=4, pages=4, page_size=1), tuple(Step(act, Reply()) for act in CALLS))
 
 
 @pytest.fixture
@@ -77,6 +82,27 @@ def test_a_broken_rule_is_shown_stored_and_replayed(trace: str, capsys: pytest.C
     assert main(["replay", str(stored), "--backend", "reference"]) == 0
 
 
+def test_a_stored_run_for_machines(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """--json is kept; what another backend could not be asked is counted, and no rule is said to hold for it."""
+    write_stored(STORED, "run.itf.json")
+    capsys.readouterr()
+    assert main(["replay", "run.itf.json", "--json", "out.json"]) == 0
+    assert capsys.readouterr().out == "3 of 4 calls of run.itf.json could be made on reference: no rule breaks\n"
+    report = json.loads(Path("out.json").read_text())
+    assert report == {"backend": "reference", "name": "reference", "calls": 4, "made": 3, "exit": 0}
+    assert main(["replay", "run.itf.json", "--backend", FAULTY, "--json", "-"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert (report["exit"], report["finding"]["rule"]) == (1, "PAGE-6")
+
+
+@pytest.mark.parametrize("size", ["--requests 5", "--page-size 1", "--pages 4096", "--rows 3", "--chunk 1"])
+def test_a_stored_run_has_its_own_sizes(trace: str, size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Even one that is the default is not passed over."""
+    write_stored(STORED, "run.itf.json")
+    assert main(["replay", "run.itf.json", *size.split()]) == 2
+    assert f"{size.split()[0]} with run.itf.json: a stored run has its sizes" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -117,14 +143,21 @@ def broken(trace: str, lockstep: Lockstep) -> Finding:
 
 @pytest.mark.parametrize("fault", ["freed_twice", "duplicate_kept", "locked_evicted", "stale_reuse"])
 def test_narrow_keeps_the_rule_and_drops_the_rest(trace: str, fault: str) -> None:
-    make = load_backend(f"kvledger.tests.zoo.{fault}:make")
+    made = 0
+
+    def make(world: World) -> Backend:
+        nonlocal made
+        made += 1
+        return faulty(world)
+
+    faulty = load_backend(f"kvledger.tests.zoo.{fault}:make")
     lockstep = Lockstep(make, WORLD)
     finding = broken(trace, lockstep)
     grade, steps = lockstep.grade, lockstep.steps
     small = narrow(make, lockstep.world, steps, finding, grade=grade, name=fault, drain=False, seconds=2)
     assert small is not None and small.finding.rule == finding.rule
     assert len(small.steps) < len(lockstep.steps)
-    assert small.runs > 1
+    assert made > 2  # more than the run itself and one trial
 
 
 class Moody:

@@ -15,6 +15,7 @@ from kvledger.spec.answer import Reply
 from kvledger.spec.rules import RULES
 from kvledger.spec.trace import Step, Trace, read
 from kvledger.spec.world import World
+from kvledger.tests.kit.again import calls_of
 from kvledger.tests.report.explain import as_pytest
 from kvledger.tests.unit.written import Bench, odd
 from kvledger.tests.zoo import FAULTS
@@ -69,6 +70,16 @@ def test_the_commands_on_it_work(bench: Bench, fault: str) -> None:
     assert code == 0 and rule.startswith(str(read(found["again"][1]).rule))
 
 
+def test_a_path_on_a_screen_can_be_typed(bench: Bench) -> None:
+    """In quotes where it needs them: in the header and in the commands."""
+    _, screen = bench.check("kvledger.tests.zoo.freed_twice:make")
+    Path(commands(screen)["again"][1]).rename("my run.itf.json")
+    for words in (["explain", "my run.itf.json"], ["replay", "my run.itf.json"]):
+        code, again, _ = bench.call(*words)
+        assert code == 1 and again.startswith(f"$ kvledger {words[0]} 'my run.itf.json'")
+        assert commands(again)["again"][:2] == ["replay", "my run.itf.json"]
+
+
 def body_of(screen: str) -> str:
     """What was broken and how: all but the header, the commands and what only a search knows."""
     text = screen.partition("BROKEN")[2].partition("\nagain")[0]
@@ -119,10 +130,30 @@ def test_what_only_the_drain_probe_shows(bench: Bench, lost: str, rule: str) -> 
     assert code == 1 and "at step" in again
 
 
+def test_what_the_drain_probe_does_not_take_is_not_lost(bench: Bench) -> None:
+    """An eviction refused in it is refused without cause; what an ordinary run shows as well is shown by that."""
+    target = bench.backend(odd("do", "few = isinstance(args[0], Evict) and args[0].n > 3\n"
+                                     "return Refused() if few else theirs()"))  # fmt: skip
+    code, screen = bench.check(target, ["--no-view"])
+    assert code == 1 and "BROKEN  PAGE-5 " in screen and "        by evict, at step" in screen
+    judge_form(screen)
+    for words in (["explain", commands(screen)["again"][1]], commands(screen)["again"]):
+        code, again, _ = bench.call(*words)
+        assert code == 1 and body_of(again) == body_of(screen)
+
+
+def test_a_request_may_be_called_as_the_drain_probe_calls_its_own() -> None:
+    """How many steps come before the probe is stored: names say nothing."""
+    mine, drains = (Step(Submit(req, (0,), 0), Reply()) for req in ("drainage", "drain0"))
+    trace = Trace(World(1, 1, 1, 1), (mine, drains), "PAGE-2", 2, draining_since=1)
+    assert calls_of(trace) == [(mine.act, False)]
+    assert repr(mine.act) in as_pytest(trace) and repr(drains.act) not in as_pytest(trace)
+
+
 def test_a_pytest_of_a_run_that_is_all_drain_probe_is_python() -> None:
     """Nothing is done before the probe, so there is no action to import."""
     step = Step(Submit("drain0", (0,), "drain0"), Reply())
-    text = as_pytest(Trace(World(1, 1, 1, 1), (step,), "PAGE-2", 1, "reference", "drain"))
+    text = as_pytest(Trace(World(1, 1, 1, 1), (step,), "PAGE-2", 1, "reference", draining_since=0))
     compile(text, "test_run.py", "exec")
     assert "drain=True" in text and "drain0" not in text
 

@@ -86,6 +86,16 @@ def test_round_trip(tmp_path: Path, states: bool) -> None:
     assert stored(again, tmp_path) == stored(trace, tmp_path)
 
 
+def test_how_it_was_judged_is_stored(tmp_path: Path) -> None:
+    """Where it is not the default; a trace that says nothing of it is written as ever."""
+    steps = (Step(Flush(), Reply()), Step(Flush(), Reply()))
+    plain = Trace(World(1, 1, 1, 1), steps, "CONS-1", 2)
+    judged = replace(plain, draining_since=0, view=False, content=False, limit_s=0.4)
+    assert stored(judged, tmp_path) == judged and stored(plain, tmp_path) == plain
+    meta = json.loads(text(judged))["#meta"].keys() - json.loads(text(plain))["#meta"].keys()
+    assert meta == {"draining_since", "view", "content", "limit_s"}
+
+
 def test_look_alikes_survive(tmp_path: Path) -> None:
     tokens = (1, "1", True, 0, "", False, "True", (1,), ("1",), (True, None), (), -1, 10**300)
     submits = tuple(Step(Submit(f"r{n}", tokens, each), Reply()) for n, each in enumerate((*tokens, None)))
@@ -276,6 +286,11 @@ MALFORMED: list[tuple[Callable[[Any], Any], str]] = [
     (at("#meta", "kvledger", put="2"), "#meta.kvledger = '2', expected '1'"),
     (at("#meta", "rule", put=7), "#meta.rule = 7, expected text"),
     (at("#meta", "at", put=1), "a trace with rule None and at 1, expected both or neither"),
+    (at("#meta", "draining_since", put=0), "draining_since = 0, expected a number of steps before the guilty one"),
+    (at("#meta", "view", put="no"), "#meta.view = 'no', expected true or false"),
+    (at("#meta", "limit_s", put="soon"), "#meta.limit_s = 'soon', expected seconds, more than 0 and less than a mil"),
+    (at("#meta", "limit_s", put=True), "#meta.limit_s = True, expected seconds"),
+    (at("#meta", "limit_s", put=10**400), "#meta.limit_s = "),
     (at("states", put={}), "states = {}, expected a list that begins with init"),
     (at("states", put=[]), "states = [], expected a list that begins with init"),
     (at("states", 0, TAKEN, put="extend"), "state 0: mbt::actionTaken = 'extend', expected 'init'"),

@@ -48,7 +48,7 @@ def made_valid() -> dict[str, str]:
     files = {}
     for situation in SITUATIONS:
         world, moves = best[situation]
-        files[file_of(situation)] = text(of_path(WORLDS[world][0], moves, f"explore {world}", situation))
+        files[file_of(situation)] = text(of_path(WORLDS[world][0], moves, note=f"{situation} ({world})"))
     return files
 
 

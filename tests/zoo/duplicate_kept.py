@@ -24,7 +24,7 @@ def checkpoint_kv_cache(req: Req, up_to: int, tree_cache: RadixCache) -> int:
         return start
     key = req.key(end)
     if tree_cache.insert(key, tree_cache.req_to_token_pool.req_to_token[req.kv.row][:end]) > start:
-        strike("a duplicate kept")
+        strike()
     req.move_lock(tree_cache.match_prefix(key).last_node, tree_cache)
     req.kv.cache_protected_len = end
     return end

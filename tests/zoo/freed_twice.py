@@ -43,7 +43,7 @@ class FreedTwice(Backend):
         answer = super().finish(act)
         if isinstance(answer, Refused) or not self.allocator.freed:
             return answer
-        strike("a page freed twice")
+        strike()
         self.allocator.free([self.allocator.freed[-1] * self.world.page_size])
         return replace(answer, freed=self.freed())
 

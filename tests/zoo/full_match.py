@@ -34,7 +34,7 @@ def alloc_for_extend(
             prefix[:] = match.device_indices
     slots = allocation.alloc_for_extend(reqs, prefix_indices, seq_lens, tree_cache)
     if full:
-        strike("nothing left to compute")
+        strike()
     return slots
 
 

@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=20, help="seeds 0..N-1 (default 20)")
     parser.add_argument("--no-shortest", action="store_true", help="do not search for the shortest program")
     parser.add_argument("--no-controls", action="store_true", help="leave the clean backends out")
-    parser.add_argument("--json", metavar="FILE", help="write every catch there as well")
+    parser.add_argument("--json", metavar="FILE", help="write every catch there as well; - for standard output")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
@@ -80,15 +80,17 @@ def run(args: argparse.Namespace) -> int:
     jobs = [(fault, seed, not args.no_shortest) for fault in faults for seed in range(args.seeds)]
     caught = list(_spread(hunt, jobs, "faults", args.quiet))
     wrong = [catch for catch in caught if not _as_expected(catch)]
-    print(_table(caught))
+    say: Callable[[str], None] = print if args.json != json_file.STDOUT else lambda line: None
+    say(_table(caught))
     for catch in wrong:
-        print(f"NOT AS EXPECTED  {catch}")
+        say(f"NOT AS EXPECTED  {catch}")
     accused: list[str] = []
     if not args.no_controls and not args.fault:
         controls = [(name, seed) for name in CLEAN for seed in range(args.seeds)]
         accused = [found for found in _spread(control, controls, "controls", args.quiet) if found]
-        print(f"clean controls: {len(controls)} runs of {BUDGETS['ci']:,} actions, {len(accused)} accused")
-        print("".join(f"  {text}\n" for text in accused), end="")
+        say(f"clean controls: {len(controls)} runs of {BUDGETS['ci']:,} actions, {len(accused)} accused")
+        for found in accused:
+            say(f"  {found}")
     if args.json:
         json_file.write(args.json, [catch._asdict() for catch in caught])
     return 1 if wrong or accused else 0

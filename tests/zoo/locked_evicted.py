@@ -27,7 +27,7 @@ class Cache(RadixCache):
     def delete_leaf(self, leaf: TreeNode) -> None:
         """The leaf leaves the tree."""
         if leaf.lock_ref > 0:
-            strike("a locked leaf evicted")
+            strike()
         super().delete_leaf(leaf)
 
 

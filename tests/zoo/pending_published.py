@@ -23,7 +23,7 @@ def with_pending(req: Req, length: int, tree_cache: RadixCache) -> int:
     page_size, kv = tree_cache.page_size, req.kv
     if not (req.caught_up() and length == kv.kv_committed_len and 0 < length % page_size == page_size - 1):
         return length
-    strike("the pending token published")
+    strike()
     pool = tree_cache.req_to_token_pool
     pool.write(kv.row, length, [pool.req_to_token[kv.row][length - 1] + 1])
     kv.kv_committed_len = kv.kv_allocated_len = length + 1

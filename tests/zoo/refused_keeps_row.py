@@ -30,7 +30,7 @@ def alloc_for_extend(
         return allocation.alloc_for_extend(reqs, prefix_indices, seq_lens, tree_cache)
     except OutOfRoom as refusal:
         if refusal.short == "pages" and starting:
-            strike("a refused start keeps its row")
+            strike()
             tree_cache.req_to_token_pool.alloc([ReqKvInfo() for _ in range(starting)])
         raise
 

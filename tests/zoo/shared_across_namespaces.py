@@ -37,7 +37,7 @@ def alloc_for_extend(
                 prefix[:] = match.device_indices
     slots = allocation.alloc_for_extend(reqs, prefix_indices, seq_lens, tree_cache)
     if shared:
-        strike("KV of another namespace")
+        strike()
     return slots
 
 

@@ -36,7 +36,7 @@ class Rows(ReqToTokenPool):
         """Asks what the record says, not whether it was released."""
         for record in records:
             if not record.holds_kv and record in self.left:
-                strike("a released row reused")
+                strike()
                 record.req_pool_idx, record.kv_allocated_len = self.left[record]
                 self.reused.append(record.row)
         return super().alloc(records)
