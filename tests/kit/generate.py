@@ -8,6 +8,7 @@ is what is recorded and shrunk.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from math import gcd
 from typing import NamedTuple, TypeAlias
@@ -43,6 +44,7 @@ POOLS = (
     (2, 4, 10, 11),  # small, and a row ends inside a page
     (4, 3, 5, 10),  # smaller still
     (2, 4, 24, 23),  # roomy: what needs several pages comes up
+    (1, 4, 24, 11),  # roomy, in pages of one
     (16, 3, 5, 39),  # pages as wide as engines have them
 )
 STRIDE = 7  # of the walk on the ring, to every place of it: the next neighbour would starve what is seldom enabled
@@ -58,17 +60,19 @@ assert all(sum(places) == WIDTH for places in PROFILES.values()) and gcd(STRIDE,
 
 class Traffic(NamedTuple):
     """How one example behaves. alike: all requests sample the same tokens, so that duplicates form while decoding;
-    else each its own, so that aliasing shows. narrow: few different prompts, so that much is shared."""
+    else each its own, so that aliasing shows. narrow: few different prompts, so that much is shared. probed: how
+    often each reason to forbid a call was probed, in this search."""
 
     ring: tuple[str, ...]
     alike: bool
     narrow: bool
+    probed: Counter[str]
 
     @classmethod
-    def of(cls, profile: str, alike: bool) -> Traffic:
+    def of(cls, profile: str, alike: bool, probed: Counter[str]) -> Traffic:
         """The ring of a profile: equal kinds side by side."""
         ring = tuple(kind for kind, places in zip(KINDS, PROFILES[profile], strict=True) for _ in range(places))
-        return cls(ring, alike, profile == "sharing")
+        return cls(ring, alike, profile == "sharing", probed)
 
 
 def next_action(
@@ -118,8 +122,8 @@ def _submit(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
         return None
     size = ledger.world.page_size
     width = ledger.world.context_len
-    lengths = (2 * size, size + 1, 2 * size + 1, 3 * size, size, 5, 1, width, width + 1)
-    length = min(lengths[i % 2 * (i // 2 % 3) if traffic.narrow else i % 9], width + 1)
+    lengths = (2 * size, size + 1, 2 * size + 1, width, size, 5, 1, 3 * size, width + 1)
+    length = min(lengths[i % 2 * (i // 2 % 4) if traffic.narrow else i % 9], width + 1)
     tokens = STEMS[0 if traffic.narrow else i // 9 % 2][:length]
     if j % 4 == 0 and not traffic.narrow:
         tokens = (*tokens[:-1], LOOKALIKES[j // 4 % 3])
@@ -210,25 +214,15 @@ def _flush(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
     return Flush() if ledger.index or ledger.records else None
 
 
-def _probe(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
-    """A call that the law forbids: one reason of many, and one of the calls that it forbids. Mostly a reason that
-    speaks of a live request: the others are always there."""
+def _probe(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
+    """A call that the law forbids: for the reason that came up least so far, and one of the calls that it forbids."""
     if not ledger.world.has("GUARDED"):
         return None
-    i, j, k = draw[1:]
     idle = next((req for req in REQUESTS if req not in ledger.requests), "F")
     reasons = forbidden(ledger, idle, NAMESPACES[0])
-    names = sorted(reasons)
-    if j % 4:
-        names = [name for name in names if any(_speaks_of(act, ledger) for act in reasons[name])] or names
-    acts = reasons[names[(i * WIDTH + j) % len(names)]]
-    return acts[k % len(acts)]
-
-
-def _speaks_of(act: Action, ledger: Ledger) -> bool:
-    """Whether a call names a live request."""
-    named = [member[0] for member in act.batch] if isinstance(act, Extend | Decode) else [getattr(act, "req", None)]
-    return any(req in ledger.requests for req in named)
+    reason = min(sorted(reasons), key=traffic.probed.__getitem__)
+    traffic.probed[reason] += 1
+    return reasons[reason][draw[1] % len(reasons[reason])]
 
 
 CANDIDATES: dict[str, Callable[[Ledger, Traffic, Draw], Action | None]] = {

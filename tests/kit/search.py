@@ -31,7 +31,7 @@ MOVES = 80  # moves of one example
 
 @dataclass
 class Outcome:
-    """What a search saw. actions counts every call, probes and drain included."""
+    """What a search saw. actions counts every call, probes and drain included. probed: each reason to forbid a call."""
 
     world: World
     seed: int
@@ -39,6 +39,7 @@ class Outcome:
     examples: int = 0
     armed: Counter[str] = field(default_factory=Counter)
     undone: Counter[str] = field(default_factory=Counter)
+    probed: Counter[str] = field(default_factory=Counter)
     evidence: set[str] = field(default_factory=set)
     finding: Finding | None = None
     steps: list[Step] = field(default_factory=list)
@@ -85,7 +86,7 @@ def search(
         world, profile, alike = settings_in_turn[outcome.examples % len(settings_in_turn)]
         try:
             turned = [_turned(move, turn) for move, turn in zip(moves, turns, strict=True)]
-            _example(make, world, Traffic.of(profile, alike), turned, name, grade, outcome)
+            _example(make, world, Traffic.of(profile, alike, outcome.probed), turned, name, grade, outcome)
         except Exception as error:
             raise _Enough(error) from None
         progress(outcome.actions)

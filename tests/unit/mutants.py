@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 
 class Mutant(NamedTuple):
-    """In `file`, `old` (which stands there once) becomes `new`; a check of `backend` must end with `rule`. seed: with a
-    draw in which this rule breaks first, where a fault breaks several."""
+    """In `file`, `old` (which stands there once) becomes `new`; a check of `backend` must end with `rule`, or with
+    `other`, where the fault breaks two and the draw says which comes first."""
 
     backend: str
     file: str
     old: str
     new: str
     rule: str
-    seed: int = 0
+    other: str = ""
 
 
 REFERENCE, RELEASE = "reference/backend.py", "reference/release.py"
@@ -56,15 +56,20 @@ DEPTH = [
     Mutant("reference", RELEASE, "free(row[start:there])",
            "free(row[start : min(there, start + 3 * tree_cache.page_size)])", "PAGE-6"),
 ]  # fmt: skip
-# What tells two values apart only if a third is there: namespaces, limits inside a page, pages of many slots
+# What tells two values apart only if a third is there: namespaces, limits inside a page, pages of many slots, tokens
+# that look alike. A wrong match may pass the end of an extend, which is then refused without cause: PAGE-5.
 WIDTH = [
-    Mutant("reference", "reference/request.py", "self.extra_key)", "self.extra_key != 0)", "NS-1", seed=1),
+    Mutant("reference", "reference/request.py", "self.extra_key)", "self.extra_key != 0)", "NS-1", "PAGE-5"),
     Mutant("blocks", BLOCKS, "self.intern(NO_PARENT, request.namespace)",
-           "self.intern(NO_PARENT, request.namespace != 0)", "NS-1"),
+           "self.intern(NO_PARENT, request.namespace != 0)", "NS-1", "PAGE-5"),
     Mutant("reference", "reference/allocation.py", "min(length, req.match_limit)",
-           "min(length, -(-req.match_limit // tree_cache.page_size) * tree_cache.page_size)", "CACHE-2"),
+           "min(length, -(-req.match_limit // tree_cache.page_size) * tree_cache.page_size)", "CACHE-2", "PAGE-5"),
     Mutant("blocks", BLOCKS, "min(limit, request.match_limit)",
-           "min(limit, -(-request.match_limit // self.page_size) * self.page_size)", "PAGE-5", seed=1),  # past upto
+           "min(limit, -(-request.match_limit // self.page_size) * self.page_size)", "CACHE-2", "PAGE-5"),
+    Mutant("reference", "reference/request.py", "tuple(self.tokens[:length])", "tuple(map(str, self.tokens[:length]))",
+           "CACHE-5", "CACHE-4"),
+    Mutant("blocks", BLOCKS, "tuple(request.tokens[index * self.page_size : (index + 1) * self.page_size])",
+           "tuple(map(str, request.tokens[index * self.page_size : (index + 1) * self.page_size]))", "CACHE-4"),
     Mutant("reference", "reference/allocator.py", "slots[:: self.page_size]",
            "slots[:: min(self.page_size, 4)]", "the backend raises"),
 ]  # fmt: skip

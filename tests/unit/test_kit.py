@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def test_one_seed_is_one_search() -> None:
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_draw_falls_on_each_place_of_the_ring_once(profile: str) -> None:
     """So a kind comes first as often as its profile says; and the walk from there goes to every place."""
-    ring = Traffic.of(profile, alike=True).ring
+    ring = Traffic.of(profile, alike=True, probed=Counter()).ring
     assert len(ring) == WIDTH and tuple(map(ring.count, KINDS)) == PROFILES[profile]
     assert {STRIDE * step % WIDTH for step in range(WIDTH)} == set(range(WIDTH))
 
