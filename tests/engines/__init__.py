@@ -1,0 +1,1 @@
+"""Backends that need no install, and what adapters are written to."""

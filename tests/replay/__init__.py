@@ -1,0 +1,1 @@
+"""Public request traces turned into actions, and driven through a backend."""
