@@ -171,6 +171,17 @@ def test_each_disagreement_breaks_its_rule(kind: str) -> None:
         assert broken.value.facts["law"] != broken.value.facts["backend"] and broken.value.facts["by"] == "flush"
 
 
+def test_what_went_wrong_first_is_named_first() -> None:
+    """Records before rows before pages, then the table, the cache and the sums: the rest may follow from these."""
+    monitor, right = performed(reference.make, RUN)
+    broken = ["has other lengths", "a free row is not on the free list", "a free page is not on the free list",
+              "a column lists another page", "the page has other locks", "the totals differ"]  # fmt: skip
+    wrong = right
+    for kind in reversed(broken):
+        wrong = CASES[kind](wrong, monitor.ledger)
+    assert [found.kind for found in differences(monitor.ledger, wrong)] == broken
+
+
 def test_what_is_not_shown_is_not_compared() -> None:
     monitor, _ = honest("the totals differ")
     assert list(differences(monitor.ledger, View())) == []
