@@ -20,7 +20,7 @@ from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.page import CACHED, PRIVATE, Page
 from kvledger.spec.rules import RULES, Broken
-from kvledger.spec.world import World
+from kvledger.spec.world import Declaration, World
 from kvledger.tests.engines import blocks
 
 WORLD = World(rows=3, context_len=8, pages=9, page_size=2)
@@ -180,6 +180,13 @@ def test_what_went_wrong_first_is_named_first() -> None:
     for kind in reversed(broken):
         wrong = CASES[kind](wrong, monitor.ledger)
     assert [found.kind for found in differences(monitor.ledger, wrong)] == broken
+
+
+@pytest.mark.parametrize(("rows", "kinds"), [(True, ["a free row is not on the free list"] * 3), (False, [])])
+def test_who_has_no_rows_shows_none(rows: bool, kinds: list[str]) -> None:
+    declared = Declaration("mine", capabilities=frozenset({"PAGED", *(["ROWS"] * rows)}))
+    empty = Monitor(replace(WORLD, declared=declared)).ledger
+    assert [found.kind for found in differences(empty, View(free_rows=[]))] == kinds
 
 
 def test_what_is_not_shown_is_not_compared() -> None:
