@@ -271,10 +271,14 @@ def _row_one(facts: Facts, ledger: Ledger) -> str:
 
 
 def _reused(facts: Facts, _: Ledger) -> str:
+    starting, rows = facts["starting"], facts.get("rows", 0)
+    if rows > starting:
+        who = f"{starting or 'no'} {'request starts' if starting == 1 else 'requests start'}"
+        return f"The answer hands out {rows} {'row' if rows == 1 else 'rows'}, but {who}: nobody else takes one."
     needs = "row of its own" if "rows" in facts else "match, if only of nothing"
     said = facts["rows"] if "rows" in facts else facts["matched"]
     return (
-        f"{facts['req']} starts without KV and needs a {needs}; the answer has {said} of {facts['starting']}. "
+        f"{facts['req']} starts without KV and needs a {needs}; the answer has {said} of {starting}. "
         "A record that was released must not pass for one that holds a row."
     )
 

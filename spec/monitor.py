@@ -56,7 +56,7 @@ class Monitor:
         self._whole_at = WHOLE_EVERY
         self._count_armed = count_armed
         self._refused = NO_REFUSAL  # the last call refused for want of room
-        self._released: set[ReqId] = set()  # waiting requests that held KV once: stale state may lurk
+        self._released: set[ReqId] = set()  # live requests that were retracted once: stale state may lurk
 
     def step(self, act: Action, reply: Reply | Refused) -> Granted | Refused:
         """Judge one answer and go on from it. Returns it in pages.
@@ -140,7 +140,6 @@ class Monitor:
             for req in (member.req for member in moment.starters):
                 if req in self._released:
                     arms |= {"REC-1", "REC-3"}
-                    self._released.discard(req)
             if isinstance(act, Retract):
                 self._released.add(act.req)
             elif isinstance(act, Abort | Finish):

@@ -140,7 +140,7 @@ def trials(ledger: Ledger, scope: Scope) -> Iterator[tuple[str, Trial]]:
     for act in moves(ledger, scope):
         file = file_of(act)
         if file.requires(ledger, act) is None:
-            yield from ((name_of(act), trial) for trial in _of_action(ledger, monitor, act))
+            yield from ((name_of(act), trial) for trial in of_action(ledger, monitor, act))
     for acts in forbidden(ledger, "nobody", scope.namespaces[0]).values():
         for reply in (Refused(), Reply(), Refused(evicted=frozenset({1})), Refused(freed=Freed((1,)))):
             yield "probe", partial(monitor.probe, acts[0], reply)
@@ -175,7 +175,8 @@ def refused_for(ledger: Ledger, act: Action) -> str | None:
     return next((answer.short for answer in answers if isinstance(answer, Refused)), None)
 
 
-def _of_action(ledger: Ledger, monitor: Monitor, act: Action) -> Iterator[Trial]:
+def of_action(ledger: Ledger, monitor: Monitor, act: Action) -> Iterator[Trial]:
+    """Everything near a legal answer to this call, in pages and in slots. monitor: one that stands at this ledger."""
     file = file_of(act)
     legal = list(file.answers(ledger, act, False))
     for answer in near(ledger, act, legal):

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from kvledger.spec.answer import Reply
+from kvledger.spec.backend import RecordView, View
+from kvledger.spec.tidy import Said, tidy, tidy_view
 from kvledger.tests.unit.written import GOOD, Bench, odd
 
 ROOT = Path(__file__).parents[2]
@@ -124,6 +127,10 @@ def test_a_page_size_that_it_cannot_have(bench: Bench) -> None:
         ("replace(reply, published={0: 1})", "published = {0: 1}: expected a mapping of request to length"),
         ("replace(reply, published={'A': 'all'})", "expected a list of whole numbers"),
         ("replace(reply, evicted={1: 2})", "evicted = {1: 2}: expected a list of whole numbers"),
+        ("replace(reply, evicted=range(2**22 + 1))", "with evicted that has more than 4,194,304 numbers"),
+        ("replace(reply, rows=[2**63])", "with rows that has a number of more than 63 bits"),
+        ("replace(reply, rows=[1, -(2**63)])", "with rows that has a number of more than 63 bits"),
+        ("replace(reply, published={'A': 2**63})", "with published that has a number of more than 63 bits"),
         ("replace(reply, freed=[1])", "freed = [1]: expected a Freed or None"),
         ("replace(reply, freed=Freed(1, 2))", "freed = 1: expected a list of whole numbers"),
         ("Refused('memory')", "short = 'memory': expected 'rows', 'pages' or None"),
@@ -223,18 +230,32 @@ def test_a_probe_is_answered_in_shape(bench: Bench) -> None:
         ("replace(view, records={'A': (1, 0, 0)})", "records['A'] = (1, 0, 0): expected a request and its RecordView"),
         ("replace(view, records={0: RecordView(1, 0, 1, 1)})", "records[0] = RecordView(row=1, protected_len=0, "),
         ("replace(view, records={'A': RecordView(1, 0, None, 1)})", "expected a request and its RecordView"),
+        ("replace(view, records={'A': RecordView(2**63, 0, 1, 1)})", "expected a request and its RecordView"),
+        ("replace(view, records={'A': RecordView(1, 0, 1, 2**63)})", "expected a request and its RecordView"),
+        ("replace(view, cached={2: CachedView(1, -(2**63))})", "cached[2] = CachedView(key=1, locks=-92233720368"),
+        ("replace(view, free_rows=range(2**22 + 1))", "with free_rows that has more than 4,194,304 numbers"),
+        ("replace(view, table={'A': range(2**22 + 1)})", "expected a request and its slots"),
         ("replace(view, table={'A': 'abc'})", "table['A'] = 'abc': expected a request and its slots"),
         ("replace(view, cached={2: (1, 0)})", "cached[2] = (1, 0): expected a page and its CachedView"),
         ("replace(view, cached={'2': CachedView(1, 0)})", "cached['2'] = CachedView(key=1, locks=0): expected a page"),
         ("replace(view, cached={2: CachedView([1], 0)})", "a hashable key"),
         ("replace(view, totals=5)", "totals = 5: expected Totals"),
         ("replace(view, totals=(1, 2, 3, 4))", "totals = (1, 2, 3, 4): expected Totals"),
+        ("replace(view, totals=Totals(1, 2, 3, 2**63))", "expected Totals, four numbers of pages"),
         ("replace(view, totals=Totals(1, 2, 3, 'all'))", "expected Totals, four numbers of pages"),
     ],
 )
 def test_a_view_of_a_wrong_shape(bench: Bench, view: str, says: str) -> None:
     line = bench.complaint("check", bench.backend(odd("view", f"view = theirs()\nreturn {view}")))
     assert says in line and "reference" in line
+
+
+def test_the_widest_numbers_and_the_longest_list() -> None:
+    """One bit and one number less than what is too much."""
+    wide = (2**63 - 1, 1 - 2**63)
+    assert tidy(Reply(rows=wide, evicted=range(2**22)), "x") == Said(rows=wide, evicted=tuple(range(2**22)))
+    record = RecordView(2**63 - 1, 0, 1, 1 - 2**63)
+    assert tidy_view(View(records={"a": record}), "x").records == {"a": record}
 
 
 # ---- the same from a shell

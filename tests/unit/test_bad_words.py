@@ -81,6 +81,8 @@ def test_a_call_that_was_not_allowed(bench: Bench) -> None:
         ("replay nowhere/new.jsonl --synthetic", "nowhere/new.jsonl: No such file or directory"),
         ("replay t.jsonl --pages 0", "world with pages = 0: expected a whole number from 1 to 2^31 - 1"),
         ("replay t.jsonl --page-size 0", "world with page_size = 0: expected a whole number from 1 to 2^31 - 1"),
+        ("replay t.jsonl --pages 2147483648", "world with pages = 2147483648: expected a whole number from 1"),
+        ("replay t.jsonl --pages 1073741824 --page-size 2", "1073741824 pages of 2 slots: expected less than 2^31"),
         ("replay t.jsonl --requests 0", "0 requests: expected a whole number >= 1"),
         ("replay t.jsonl --json nowhere/out.json", "--json nowhere/out.json: the folder does not exist"),
         ("replay bad.jsonl", "bad.jsonl:2: "),

@@ -20,7 +20,7 @@ from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.page import CACHED, PRIVATE, Page
 from kvledger.spec.rules import RULES, Broken
-from kvledger.spec.world import World
+from kvledger.spec.world import Declaration, World
 from kvledger.tests.engines import blocks
 
 WORLD = World(rows=3, context_len=8, pages=9, page_size=2)
@@ -169,6 +169,24 @@ def test_each_disagreement_breaks_its_rule(kind: str) -> None:
             monitor.compare(wrong, Flush(), answer)
         assert (broken.value.rule, broken.value.facts["kind"]) == (rule, kind)
         assert broken.value.facts["law"] != broken.value.facts["backend"] and broken.value.facts["by"] == "flush"
+
+
+def test_what_went_wrong_first_is_named_first() -> None:
+    """Records before rows before pages, then the table, the cache and the sums: the rest may follow from these."""
+    monitor, right = performed(reference.make, RUN)
+    broken = ["has other lengths", "a free row is not on the free list", "a free page is not on the free list",
+              "a column lists another page", "the page has other locks", "the totals differ"]  # fmt: skip
+    wrong = right
+    for kind in reversed(broken):
+        wrong = CASES[kind](wrong, monitor.ledger)
+    assert [found.kind for found in differences(monitor.ledger, wrong)] == broken
+
+
+@pytest.mark.parametrize(("rows", "kinds"), [(True, ["a free row is not on the free list"] * 3), (False, [])])
+def test_who_has_no_rows_shows_none(rows: bool, kinds: list[str]) -> None:
+    declared = Declaration("mine", capabilities=frozenset({"PAGED", *(["ROWS"] * rows)}))
+    empty = Monitor(replace(WORLD, declared=declared)).ledger
+    assert [found.kind for found in differences(empty, View(free_rows=[]))] == kinds
 
 
 def test_what_is_not_shown_is_not_compared() -> None:

@@ -6,8 +6,10 @@ Its first reduction takes one answer of each kind (`least`), its second one stat
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +24,7 @@ from kvledger.spec.world import World
 from kvledger.spec.worlds import A3, B3, BIGRAM, HELD_BACK, KEPT, PLAIN, TWO, WORLDS, Scope
 from kvledger.tests.unit.reachable import BATCHES, LEAVES
 
+ROOT = Path(__file__).parents[2]
 # states, transitions, length of the longest shortest path
 COUNTS = {
     "TINY_A": (675, 9_859, 15),
@@ -59,6 +62,11 @@ def explored(name: str) -> Exploration:
 @pytest.mark.parametrize("name", WORLDS)
 def test_what_a_named_world_holds_is_pinned(name: str) -> None:
     assert explored(name)[:3] == COUNTS[name]
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_the_readme_states_the_number_of_states(name: str) -> None:
+    assert re.search(rf"{name} {explored(name).states:,}\b", (ROOT / "README.md").read_text())
 
 
 def test_every_situation_is_reached_in_some_named_world() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import pytest
 
@@ -16,8 +16,9 @@ from kvledger.spec.actions import Action
 from kvledger.spec.edit import Edit
 from kvledger.spec.explore import Answer, explore
 from kvledger.spec.invariants import check_touched, check_whole
-from kvledger.spec.ledger import Ledger
-from kvledger.spec.page import CACHED, PRIVATE, Page, SpecError
+from kvledger.spec.ledger import Entry, Ledger, Tag
+from kvledger.spec.page import CACHED, PRIVATE, Page, SpecError, pages_for
+from kvledger.spec.record import Record
 from kvledger.spec.world import Holder, PageId
 from kvledger.spec.worlds import WORLDS
 from kvledger.tests.unit.reachable import reachable
@@ -25,16 +26,30 @@ from kvledger.tests.unit.reachable import reachable
 T = TypeVar("T")
 Spoil: TypeAlias = Callable[[Edit], None]  # raises NothingToSpoil where the ledger has no such place
 WORLDS_LOOKED_AT = ["TINY_A", "DUPLICATES", "KEY_LAG"]
-SEEN: dict[str, Spoil] = {}  # by both looks
-SEEN_AS_A_WHOLE: dict[str, Spoil] = {}  # a page does not know which rows list it, a key not which keys name it
+
+
+class Fault(NamedTuple):
+    """One way to spoil a ledger, and what the laws say of it."""
+
+    spoil: Spoil
+    says: str
+
+
+SEEN: dict[str, Fault] = {}  # by both looks
+SEEN_AS_A_WHOLE: dict[str, Fault] = {}  # a page does not know which rows list it, a key not which keys name it
 
 
 class NothingToSpoil(Exception):
     """This ledger has no place of that kind."""
 
 
-def spoils(name: str, where: dict[str, Spoil] = SEEN) -> Callable[[Spoil], Spoil]:
-    return lambda spoil: where.setdefault(name, spoil)
+def spoils(name: str, says: str, where: dict[str, Fault] = SEEN) -> Callable[[Spoil], None]:
+    """Register a way to spoil. says: the law that sees it, and enough of its words to tell its clauses apart."""
+
+    def register(spoil: Spoil) -> None:
+        where[name] = Fault(spoil, says)
+
+    return register
 
 
 def first(places: Iterable[T]) -> T:
@@ -56,6 +71,28 @@ def free(edit: Edit) -> PageId:
     return first(page for page in range(1, edit.world.pages + 1) if page not in edit.pages)
 
 
+def waiting(edit: Edit) -> Holder:
+    return first(req for req in edit.requests if req not in edit.records)
+
+
+def copied(edit: Edit, page: PageId) -> PageId:
+    """A free page becomes a copy of a cached one that nobody reads, under the same key."""
+    twin, key = free(edit), edit.pages[page].owner
+    edit.pages[twin], edit.tags[twin] = Page(CACHED, key, 0, 0), edit.tags[page]
+    edit.index[key] = edit.index[key]._replace(pages=edit.index[key].pages | {twin})
+    edit.touched.pages.add(twin)
+    edit.touched.keys.add(key)
+    return twin
+
+
+def with_leaves_first(edit: Edit) -> Iterable[Tag]:
+    return edit.index if edit.world.has("LEAF_FIRST") else ()
+
+
+def with_duplicates(edit: Edit) -> Iterable[Tag]:
+    return edit.index if edit.world.has("DUPLICATES") else ()
+
+
 def lengths(edit: Edit, holder: Holder, *, committed: int = 0, allocated: int = 0) -> None:
     """Adds to the lengths of a record."""
     _, _, committed_len, allocated_len = record = edit.records[holder]
@@ -70,28 +107,28 @@ def other_content(edit: Edit, page: PageId) -> None:
     edit.touched.pages.add(page)
 
 
-@spoils("a lock too many")
+@spoils("a lock too many", "LOCK-1, . locks and . readers")
 def _(edit: Edit) -> None:
     page = cached(edit)
     edit.pages[page] = edit.pages[page]._replace(locks=edit.pages[page].locks + 1)
     edit.touched.pages.add(page)
 
 
-@spoils("a receipt is lost")
+@spoils("a receipt is lost", "LOCK-1, reads 0 pages below")
 def _(edit: Edit) -> None:
     holder = first(edit.locks)
     del edit.locks[holder]
     edit.touched.holders.add(holder)
 
 
-@spoils("a page without a reader is read")
+@spoils("a page without a reader is read", "LOCK-1")
 def _(edit: Edit) -> None:
     holder, page = own(edit)
     edit.locks[holder] = edit.locks.get(holder, frozenset()) | {page}
     edit.touched.pages.add(page)
 
 
-@spoils("two own pages change places")
+@spoils("two own pages change places", "PAGE-2, owned by row . at ., which lists it not")
 def _(edit: Edit) -> None:
     tables = edit.tables.items()
     holder = first(who for who, table in tables if len(table) > 1 and edit.pages[table[-2]].kind == PRIVATE)
@@ -100,62 +137,136 @@ def _(edit: Edit) -> None:
     edit.touched.pages.update((one, two))
 
 
-@spoils("a row lists another page")
+@spoils("a row lists another page", "PAGE-2, owned by row . at ., which lists it not")
 def _(edit: Edit) -> None:
     holder, page = own(edit)
     edit.tables[holder] = (*edit.tables[holder][:-1], free(edit))
     edit.touched.pages.add(page)
 
 
-@spoils("a page is owned by a row that nobody holds")
+@spoils("a page is owned by a row that nobody holds", "PAGE-2, owned by row . at ., which lists it not")
 def _(edit: Edit) -> None:
     page = free(edit)
     edit.pages[page] = Page(PRIVATE, edit.world.rows + 1, 0, 0)
     edit.touched.pages.add(page)
 
 
-@spoils("a row is held twice")
+@spoils("a page stands behind the end of its row", "PAGE-2, owned by row . at ., which lists it not")
+def _(edit: Edit) -> None:
+    holder, page = own(edit)
+    edit.pages[page] = edit.pages[page]._replace(ordinal=len(edit.tables[holder]))
+    edit.touched.pages.add(page)
+
+
+@spoils("a row is held twice", "ROW-1, row . is held twice")
 def _(edit: Edit) -> None:
     one, two = first(zip(edit.records, list(edit.records)[1:], strict=False))
     edit.records[one] = edit.records[one]._replace(row=edit.records[two].row)
     edit.touched.holders.add(one)
 
 
-@spoils("more is committed than allocated")
+@spoils("more is committed than allocated", "REC-2, lengths")
 def _(edit: Edit) -> None:
     lengths(edit, first(edit.records), committed=1)
 
 
-@spoils("a token less is committed than written")
+@spoils("a token less is committed than written", "TAG-1, not what its owner wrote")
 def _(edit: Edit) -> None:
     holder, page = own(edit)
     lengths(edit, holder, committed=-1)
     edit.touched.pages.add(page)
 
 
-@spoils("a page more is allocated than listed")
+@spoils("a page more is allocated than listed", "TAB-2, . pages for . tokens")
 def _(edit: Edit) -> None:
-    lengths(edit, first(edit.records), allocated=edit.world.page_size)
+    size, width = edit.world.page_size, edit.world.context_len
+    shorter = (holder for holder, record in edit.records.items() if record.allocated_len + size <= width)
+    lengths(edit, first(shorter), allocated=size)
 
 
-@spoils("a private page holds other content")
+@spoils("more is allocated than a row has columns", "REC-2, lengths")
+def _(edit: Edit) -> None:
+    """And its row lists a page for them."""
+    holder, record = first(edit.records.items())
+    lengths(edit, holder, allocated=edit.world.context_len + 1 - record.allocated_len)
+    more = pages_for(edit.world.context_len + 1, edit.world.page_size) - len(edit.tables[holder])
+    edit.tables[holder] += (free(edit),) * more
+
+
+@spoils("a row is held without KV", "REC-2, lengths")
+def _(edit: Edit) -> None:
+    holder = first(holder for holder in edit.records if not edit.records[holder].protected_len)
+    edit.records[holder] = Record(edit.records[holder].row, 0, 0, 0)
+    edit.tables[holder] = ()
+    edit.touched.holders.add(holder)
+
+
+@spoils("a holder is no request", "REC-2, more KV than tokens")
+def _(edit: Edit) -> None:
+    holder = first(edit.records)
+    del edit.requests[holder]
+    edit.touched.holders.add(holder)
+
+
+@spoils("a request has fewer tokens than KV", "REC-2, more KV than tokens")
+def _(edit: Edit) -> None:
+    holder, record = first(edit.records.items())
+    request = edit.requests[holder]
+    edit.requests[holder] = request._replace(tokens=request.tokens[: record.committed_len - 1])
+    edit.touched.holders.add(holder)
+
+
+@spoils("who has no row reads a page", "reads or lists pages without a row")
+def _(edit: Edit) -> None:
+    """It is counted among the page's readers."""
+    req, page = waiting(edit), cached(edit)
+    edit.locks[req] = frozenset({page})
+    edit.pages[page] = edit.pages[page]._replace(locks=edit.pages[page].locks + 1)
+    edit.touched.holders.add(req)
+
+
+@spoils("who has no row lists a page", "reads or lists pages without a row")
+def _(edit: Edit) -> None:
+    req = waiting(edit)
+    edit.tables[req] = (1,)
+    edit.touched.holders.add(req)
+
+
+@spoils("a page is owned that does not exist", "page ..?: no lawful page")
+def _(edit: Edit) -> None:
+    """The one after the last; or the padding page."""
+    holder, page = own(edit)
+    other = edit.world.pages + 1 if len(edit.tables[holder]) > 1 else 0
+    edit.pages[other], edit.tags[other] = edit.pages.pop(page), edit.tags.pop(page)
+    edit.tables[holder] = (*edit.tables[holder][:-1], other)
+    edit.touched.pages.add(other)
+
+
+@spoils("a private page has a lock", "no lawful page")
+def _(edit: Edit) -> None:
+    _, page = own(edit)
+    edit.pages[page] = edit.pages[page]._replace(locks=1)
+    edit.touched.pages.add(page)
+
+
+@spoils("a private page holds other content", "TAG-1, not what its owner wrote")
 def _(edit: Edit) -> None:
     other_content(edit, own(edit)[1])
 
 
-@spoils("a cached page holds other content")
+@spoils("a cached page holds other content", "TAG-1, not what its key names")
 def _(edit: Edit) -> None:
     other_content(edit, cached(edit))
 
 
-@spoils("a free page has content")
+@spoils("a free page has content", "TAG-1, a free page has content")
 def _(edit: Edit) -> None:
     page = free(edit)
     edit.tags[page] = (1,) * edit.world.page_size
     edit.touched.pages.add(page)
 
 
-@spoils("a key does not list its page")
+@spoils("a key does not list its page", "PAGE-2, cached under key .*, which lists it not")
 def _(edit: Edit) -> None:
     page = cached(edit)
     key = edit.pages[page].owner
@@ -164,28 +275,63 @@ def _(edit: Edit) -> None:
     edit.touched.keys.add(key)
 
 
-@spoils("a key lists a free page")
+@spoils("a page is cached under no key", "PAGE-2, cached under key .*, which lists it not")
 def _(edit: Edit) -> None:
-    key = first(edit.index)
+    page = cached(edit)
+    del edit.index[edit.pages[page].owner]
+    edit.touched.pages.add(page)
+
+
+@spoils("a cached page is half full", "TAG-1, not what its key names")
+def _(edit: Edit) -> None:
+    page = cached(edit)
+    edit.tags[page] = edit.tags[page][1:]
+    edit.touched.pages.add(page)
+
+
+@spoils("two pages are under one key, and no duplicate may be", "CACHE-5, 2 pages under one key")
+def _(edit: Edit) -> None:
+    if edit.world.has("DUPLICATES"):
+        raise NothingToSpoil
+    copied(edit, cached(edit))
+
+
+@spoils("a key has no page", "CACHE-5, 0 pages under one key")
+def _(edit: Edit) -> None:
+    root = first(request.root for request in edit.requests.values())
+    edit.index[-1] = Entry(frozenset(), root, root, 0)
+    edit.touched.keys.add(-1)
+
+
+@spoils("a key lists the page of another", "CACHE-4, lists a page that is not cached under it")
+def _(edit: Edit) -> None:
+    one, two = first(zip(with_duplicates(edit), list(edit.index)[1:], strict=False))
+    edit.index[one] = edit.index[one]._replace(pages=edit.index[one].pages | edit.index[two].pages)
+    edit.touched.keys.add(one)
+
+
+@spoils("a key lists a free page", "CACHE-4, lists a page that is not cached under it")
+def _(edit: Edit) -> None:
+    key = first(with_duplicates(edit))
     edit.index[key] = edit.index[key]._replace(pages=edit.index[key].pages | {free(edit)})
     edit.touched.keys.add(key)
 
 
-@spoils("a page is cached whose parent is gone")
+@spoils("a page is cached whose parent is gone", "CACHE-4, its parent is not cached")
 def _(edit: Edit) -> None:
-    key = first(key for key, entry in edit.index.items() if edit.world.has("LEAF_FIRST") and entry.parent == entry.root)
+    key = first(with_leaves_first(edit))
     edit.index[key] = edit.index[key]._replace(parent=-1)
     edit.touched.keys.add(key)
 
 
-@spoils("a listed page is free", SEEN_AS_A_WHOLE)
+@spoils("a listed page is free", "row of r. lists the wrong page", SEEN_AS_A_WHOLE)
 def _(edit: Edit) -> None:
     _, page = own(edit)
     del edit.pages[page], edit.tags[page]
     edit.touched.pages.add(page)
 
 
-@spoils("a row reads a page that is not its prefix", SEEN_AS_A_WHOLE)
+@spoils("a row reads a page that is not its prefix", "row of r. lists the wrong page", SEEN_AS_A_WHOLE)
 def _(edit: Edit) -> None:
     holder = first(who for who, reads in edit.locks.items() if len(reads) > 1)
     one, two, *after = edit.tables[holder]
@@ -193,9 +339,29 @@ def _(edit: Edit) -> None:
     edit.touched.holders.add(holder)
 
 
-@spoils("a child too many is counted", SEEN_AS_A_WHOLE)
+@spoils("a row lists the copy of what it reads", "row of r. lists the wrong page", SEEN_AS_A_WHOLE)
 def _(edit: Edit) -> None:
-    key = first(key for key in edit.index if edit.world.has("LEAF_FIRST"))
+    if not edit.world.has("DUPLICATES"):
+        raise NothingToSpoil
+    holder = first(edit.locks)
+    one, *after = edit.tables[holder]
+    edit.tables[holder] = (copied(edit, one), *after)
+
+
+@spoils("a row lists a page of another", "row of r. lists the wrong page", SEEN_AS_A_WHOLE)
+def _(edit: Edit) -> None:
+    holder, page = own(edit)
+    another = first(who for who in edit.records if who != holder and not edit.records[who].protected_len)
+    edit.tables[another] += (page,)
+    upto = len(edit.tables[another]) * edit.world.page_size
+    lengths(edit, another, allocated=upto - edit.records[another].allocated_len)
+    if upto > edit.world.context_len:
+        raise NothingToSpoil
+
+
+@spoils("a child too many is counted", "key .* counts . children", SEEN_AS_A_WHOLE)
+def _(edit: Edit) -> None:
+    key = first(with_leaves_first(edit))
     edit.index[key] = edit.index[key]._replace(children=edit.index[key].children + 1)
     edit.touched.keys.add(key)
 
@@ -214,17 +380,18 @@ def spoiled(ledger: Ledger, spoil: Spoil) -> Edit | None:
     return edit
 
 
-@pytest.mark.parametrize("fault", SEEN | SEEN_AS_A_WHOLE)
-def test_what_is_spoiled_is_seen(fault: str) -> None:
-    times = 0
-    for name in WORLDS_LOOKED_AT:
-        for edit in (spoiled(ledger, (SEEN | SEEN_AS_A_WHOLE)[fault]) for ledger in states(name)[::3]):
+@pytest.mark.parametrize("name", SEEN | SEEN_AS_A_WHOLE)
+def test_what_is_spoiled_is_seen(name: str) -> None:
+    """By the law that it breaks: as a whole, and, if it can be seen there, where it was touched."""
+    fault, times = (SEEN | SEEN_AS_A_WHOLE)[name], 0
+    for world in WORLDS_LOOKED_AT:
+        for edit in (spoiled(ledger, fault.spoil) for ledger in states(world)[::3]):
             if edit is not None:
                 times += 1
-                with pytest.raises(SpecError):
+                with pytest.raises(SpecError, match=fault.says):
                     check_whole(edit.commit())
-                if fault in SEEN:
-                    with pytest.raises(SpecError):
+                if name in SEEN:
+                    with pytest.raises(SpecError, match=fault.says):
                         check_touched(edit.commit(), edit.touched)
                 else:
                     check_touched(edit.commit(), edit.touched)

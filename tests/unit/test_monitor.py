@@ -6,6 +6,7 @@ has published both.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
@@ -307,8 +308,9 @@ def test_a_flush_may_wait_for_the_waiting(reply: Reply | Refused) -> None:
 
 
 def test_a_flush_is_refused_with_cause() -> None:
-    with pytest.raises(Broken):
+    with pytest.raises(Broken) as broken:
         judged(SGLANG, [*CACHED, (Flush(), Refused())])
+    assert (broken.value.rule, broken.value.facts) == ("EVICT-2", {"refused": True})
 
 
 # ---- probes and content
@@ -343,21 +345,97 @@ def test_other_content_is_seen_where_it_begins(change: object, facts: dict[str, 
 # ---- what is counted
 
 
-def test_a_released_request_that_starts_again_arms_what_stale_state_would_break() -> None:
-    again: list[Call] = [
-        (Retract("a"), Reply()), (Extend((("a", 5, 9),)), Reply(rows=[1], matched=[[]], slots=[(*ROW, 6)])),
-    ]  # fmt: skip
-    assert judged(SGLANG, STARTED).armed["REC-3"] == 0
-    assert judged(SGLANG, [*STARTED, *again]).armed["REC-3"] == 1
-    ended: list[Call] = [*STARTED, (Retract("a"), Reply()), (Abort("a"), Reply()), *STARTED]
-    assert judged(SGLANG, ended).armed["REC-3"] == 0  # the id came again, and is another request
+AGAIN: list[Call] = [
+    (Retract("a"), Reply()), (Extend((("a", 5, 9),)), Reply(rows=[1], matched=[[]], slots=[(*ROW, 6)])),
+]  # fmt: skip
 
 
-def test_a_call_that_succeeds_at_last_arms_live_1_once() -> None:
-    granted = Reply(rows=[1], matched=[[]], slots=[[2, 3]])
-    assert judged(SMALL, [*ROOM, (NEXT, granted)]).armed["LIVE-1"] == 1
-    another: list[Call] = [*ROOM, (Abort("c"), Reply()), (C, Reply()), (NEXT, granted)]
-    assert judged(SMALL, another).armed["LIVE-1"] == 0
+def remembered(world: World, calls: Sequence[Call]) -> Counter[str]:
+    """What the calls before arm, without what the situations do."""
+    monitor = Monitor(world, count_armed=False)
+    for act, reply in calls:
+        monitor.step(act, reply)
+    return monitor.armed
+
+
+@pytest.mark.parametrize(
+    ("calls", "times"),
+    [
+        (STARTED, 0),
+        ([*STARTED, *AGAIN], 1),
+        ([*STARTED, *AGAIN, (Retract("a"), Reply()), (Extend((("a", 6, 9),)), Reply(rows=[1], matched=[[]],
+                                                                                  slots=[(*ROW, 6, 7)]))], 2),
+        # the id came again, and is another request
+        ([*STARTED, AGAIN[0], (Abort("a"), Reply()), *STARTED], 0),
+        ([*STARTED, *AGAIN, (Abort("a"), Reply()), *STARTED], 1),
+        ([*STARTED, *AGAIN, (Finish("a", 4, False), Reply()), *STARTED], 1),
+    ],
+)  # fmt: skip
+def test_a_released_request_that_starts_again_arms_what_stale_state_would_break(calls: list[Call], times: int) -> None:
+    assert remembered(SGLANG, calls) == Counter({"REC-1": times, "REC-3": times})
+    assert judged(SGLANG, calls).armed["REC-3"] == times
+
+
+CHUNK = Extend((("c", 1, None),))
+SMALLEST: list[Call] = [*STARTED, (C, Reply()), (CHUNK, Refused("pages"))]
+GRANTED = Reply(rows=[1], matched=[[]], slots=[[2]])
+LET_GO, BACK = (Abort("a"), Reply()), (Retract("c"), Reply())
+
+
+@pytest.mark.parametrize(
+    ("calls", "times"),
+    [
+        ([*SMALLEST, LET_GO, (CHUNK, GRANTED)], 1),
+        ([*SMALLEST, LET_GO, (CHUNK, GRANTED), BACK, (CHUNK, GRANTED)], 1),  # nothing was refused in between
+        ([*SMALLEST, (CHUNK, Refused("pages")), LET_GO, (CHUNK, GRANTED)], 1),
+        ([*SMALLEST, (Flush(), Refused()), LET_GO, (CHUNK, GRANTED)], 1),  # a flush is short of nothing
+        ([*SMALLEST, (NEXT, Refused("pages")), LET_GO, (CHUNK, GRANTED)], 0),  # another call was refused last
+        ([*SMALLEST, LET_GO, (NEXT, replace(GRANTED, slots=[[2, 3]]))], 0),
+        # the id came again, and is another request
+        ([*SMALLEST, LET_GO, (Abort("c"), Reply()), (C, Reply()), (CHUNK, GRANTED)], 0),
+    ],
+)
+def test_a_call_that_succeeds_at_last_arms_live_1_once(calls: list[Call], times: int) -> None:
+    assert judged(SMALL, calls).armed["LIVE-1"] == times
+
+
+# ---- what is counted, and nobody is blamed for
+
+
+LARGE = Submit("b", (5, 6, 7, 8, 9, 10, 11, 12), "n")  # four pages, as many as CACHED leaves free
+TO_THE_END = Extend((("b", 8, 9),))
+FOUR_PAGES = Reply(rows=[1], matched=[[]], slots=[[6, 7, 8, 9, 10, 11, 12, 13]])
+BARRED = Submit("a", (1, 2, 3, 4), "n", publish=False)
+
+
+@pytest.mark.parametrize(
+    ("calls", "undone"),
+    [
+        # EVICT-3: what was asked for is no needless eviction, nor is what a grant could not do without
+        ([*CACHED, (Evict(1), Reply(evicted=[2]))], {}),
+        ([*CACHED, (Evict(1), Reply(evicted=[1, 2]))], {}),
+        ([*CACHED, (Flush(), Reply(evicted=[1, 2]))], {}),
+        ([*CACHED, (LARGE, Reply()), (TO_THE_END, FOUR_PAGES)], {}),
+        ([*CACHED, (LARGE, Reply()), (TO_THE_END, replace(FOUR_PAGES, evicted=[2]))], {"EVICT-3": 1}),
+        ([*CACHED, (C, Reply()), (NEXT, Reply(rows=[1], matched=[[]], slots=[[6, 7]])), (LARGE, Reply()),
+          (TO_THE_END, replace(FOUR_PAGES, rows=[2], slots=[[4, 5, 8, 9, 10, 11, 12, 13]], evicted=[2]))], {}),
+        ([*CACHED, (LARGE, Reply(evicted=[2]))], {"EVICT-3": 1}),
+        # CACHE-6: all whole pages that may be published
+        (CACHED, {}),
+        ([*STARTED, (Finish("a", 4, True), Reply(published={"a": 2}))], {"CACHE-6": 1}),
+        ([*STARTED, (Finish("a", 4, True), Reply())], {"CACHE-6": 1}),
+        ([*STARTED, (Finish("a", 3, True), Reply(published={"a": 2}))], {}),
+        ([*STARTED, (Finish("a", 4, False), Reply())], {}),
+        ([(BARRED, Reply()), STARTED[1], (Finish("a", 4, True), Reply())], {}),
+        ([*STARTED, (Checkpoint("a", 4), Reply(slots=[[]]))], {"CACHE-6": 1}),
+        ([*STARTED, (Checkpoint("a", 4), Reply(slots=[ROW[:2]], published={"a": 2}))], {"CACHE-6": 1}),
+        ([*PUBLISHED, (Checkpoint("a", 4), Reply(slots=[[]]))], {}),
+        ([*PUBLISHED, (Finish("a", 4, True), Reply())], {}),
+        ([*STARTED, (Abort("a"), Reply())], {}),
+    ],
+)  # fmt: skip
+def test_what_a_good_backend_does_is_counted_where_it_is_left_undone(calls: list[Call], undone: dict[str, int]) -> None:
+    assert judged(SGLANG, calls).undone == Counter(undone)
 
 
 # ---- it looks at its own work
@@ -390,3 +468,20 @@ def test_all_of_it_is_looked_at_every_64_steps_and_at_the_end() -> None:
     with pytest.raises(SpecError, match="page 6"):
         monitor.step(*calls[1])
     assert monitor.steps == WHOLE_EVERY
+
+
+@pytest.mark.parametrize(("used", "step"), [(2, 2 * WHOLE_EVERY), (1_600, WHOLE_EVERY + 100)])
+def test_the_more_is_in_use_the_more_seldom_all_of_it_is_looked_at(used: int, step: int) -> None:
+    """A look costs as much as there is: after the one at step 64 the next is due 64 steps later, or one step later for
+    each 16 pages in use."""
+    world = World(rows=1, context_len=used, pages=used + 1, page_size=1)
+    start = Extend((("a", used, 9),)), Reply(rows=[1], matched=[[]], slots=[range(1, used + 1)])
+    monitor = judged(world, [(Submit("a", tuple(range(used)), "n"), Reply()), start])
+    idle: list[Call] = [(Submit("b", (1,), "n"), Reply()), (Abort("b"), Reply())]
+    while monitor.steps < WHOLE_EVERY:
+        monitor.step(*idle[monitor.steps % 2])
+    monitor.ledger.pages[used + 1] = monitor.ledger.pages[1]  # type: ignore[index]
+    while monitor.steps < step - 1:
+        monitor.step(*idle[monitor.steps % 2])
+    with pytest.raises(SpecError, match=f"page {used + 1}"):
+        monitor.step(*idle[monitor.steps % 2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.generate import Pool
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Grade
@@ -20,3 +21,11 @@ def test_nobody_is_accused(name: str, sizes: Pool) -> None:
     assert outcome.finding is None, (outcome.finding.rule, outcome.finding.facts)
     assert outcome.actions >= 600
     assert outcome.world.page_size == sizes[0]
+
+
+@pytest.mark.parametrize(("pages", "page_size"), [(2**31 - 1, 1), (2**30 - 1, 2), (2**15 - 1, 2**16), (1, 2**30)])
+def test_the_largest_pools(pages: int, page_size: int) -> None:
+    """2^31 slots with those of the padding page: what a table of int32 can address; one page more is too much."""
+    World(1, 1, pages, page_size)
+    with pytest.raises(WrongInput, match="expected"):
+        World(1, 1, pages + 1, page_size)

@@ -215,6 +215,8 @@ def test_views_are_compared() -> None:
     [
         (Step(Retract("x"), Reply()), "run.json: step 1: retract x may not be called here: the request holds no row"),
         (Step(Flush(), Reply(), probe=True), "run.json: step 1: flush is marked as a probe, expected a call that"),
+        (Step(Submit("x", (1,), 0), Reply(), read={"x": ()}), "run.json: step 1: read names 'x', expected a request"),
+        (Step(Flush(), Reply(), read={"x": ()}), "run.json: step 1: read names 'x', expected a request that holds KV"),
         (Step(Flush(), Reply(slots=[1])), "run.json: step 1: unnamed answered flush with slots = 1: expected a list"),  # type: ignore[list-item]
     ],
 )
@@ -297,6 +299,8 @@ MALFORMED: list[tuple[Callable[[Any], Any], str]] = [
     (at("states", 0, "world", put=...), "state 0: no world, expected one"),
     (at(*WORLD, "rows", put=...), "state 0: world has no field rows, expected one"),
     (at(*WORLD, "rows", put=0), "state 0: world: world with rows = 0: expected a whole number from 1 to 2^31 - 1"),
+    (at(*WORLD, "rows", put=2**31), "state 0: world: world with rows = 2147483648: expected a whole number from 1 to"),
+    (at(*WORLD, "pages", put=2**30), "state 0: world: world with 1073741824 pages of 2 slots: expected less than 2^31"),
     (at(*WORLD, "declared", "capabilities", put=["WINGS"]), "state 0: world.declared: reference declares capa"),
     (at(*WORLD, "declared", "headroom", put=1.0), "state 0: world.declared.headroom = 1.0, expected a whole number"),
     (at("states", 3, put=None), "state 3 = None, expected an object"),
@@ -314,6 +318,8 @@ MALFORMED: list[tuple[Callable[[Any], Any], str]] = [
     (at("states", 2, "answer", "tag", put="Maybe"), "state 2: answer = {'tag': 'Maybe', 'value': {"),
     (at("states", 2, "answer", "value", "slots", put=7), "state 2: answer.slots = 7, expected a tuple"),
     (at("states", 2, "answer", "value", "published", put=[]), "state 2: answer.published = [], expected a map, no key"),
+    (at("states", 2, "answer", "value", "published", put={"#map": [["a", 1], ["a", 1]]}),
+     "state 2: answer.published = {'#map': [['a', 1], ['a', 1]]}, expected a map, no key twice"),
     (at("states", 3, "answer", "value", "short", put="time"), "state 3: answer.short = 'time', expected one of rows"),
     (at("states", 3, "probe", put="yes"), "state 3: probe = 'yes', expected true or false"),
     (at("states", 3, "view", "totals", put={}), "state 3: view.totals has no field available, expected one"),
@@ -403,7 +409,7 @@ def test_a_guilty_step_lies_in_the_run() -> None:
 # ---- from pages to slots
 
 
-@pytest.mark.parametrize("name", ["TINY_A", "TINY_B"])
+@pytest.mark.parametrize("name", WORLDS)
 def test_the_monitor_hears_what_was_said(name: str) -> None:
     world, scope = WORLDS[name]
     monitor = Monitor(world, count_armed=False)
