@@ -1,8 +1,10 @@
-"""Backends and files that are written for one test; and the command line, called and caught."""
+"""Backends and files that are written for one test; and the command line, called and caught, here or in a process."""
 
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -26,6 +28,13 @@ make = lambda world: Odd(world)
 """
 GOOD = text(Trace(World(1, 1, 1, 1), (Step(Flush(), Reply()),)))  # a stored run: one flush of an empty cache
 NUMBER = count(1)
+ROOT = Path(__file__).parents[2]
+
+
+def python(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """What `python WORDS` does in a process of its own, which finds this kvledger and whatever is installed."""
+    env = {"PYTHONPATH": str(ROOT / ".src")}
+    return subprocess.run([sys.executable, *words], cwd=cwd, env=env, capture_output=True, text=True)
 
 
 class Bench:
