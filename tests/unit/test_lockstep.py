@@ -81,7 +81,7 @@ class LosesAPage(Reference):
         """The reference's, then a page less."""
         reply = super().do(act)
         if isinstance(act, Retract) and isinstance(reply, Reply):
-            self.allocator.alloc(self.world.page_size)
+            self.allocator.alloc(1)
         return reply
 
     def view(self) -> View:

@@ -28,7 +28,7 @@ make = lambda world: Odd(world)
 """
 GOOD = text(Trace(World(1, 1, 1, 1), (Step(Flush(), Reply()),)))  # a stored run: one flush of an empty cache
 NUMBER = count(1)
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]  # resolved: the folders are linked into .src
 
 
 def python(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -43,10 +43,10 @@ class Bench:
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder, self.capsys = folder, capsys
 
-    def backend(self, source: str) -> str:
+    def backend(self, source: str, head: str = HEAD) -> str:
         """Write a module; the target that names its make."""
         name = f"written_{next(NUMBER)}"
-        (self.folder / f"{name}.py").write_text(HEAD + source)
+        (self.folder / f"{name}.py").write_text(head + source)
         importlib.invalidate_caches()
         return f"{name}:make"
 
