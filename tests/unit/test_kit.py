@@ -71,14 +71,15 @@ def test_a_draw_falls_on_each_place_of_the_ring_once(profile: str) -> None:
     assert {STRIDE * step % WIDTH for step in range(WIDTH)} == set(range(WIDTH))
 
 
-@pytest.mark.parametrize("budget", [1, 200, 700])
-def test_a_budget_is_kept(budget: int) -> None:
-    """It ends with the example in which the budget is spent; probes and the drain count."""
-    told: list[int] = []
-    seen, outcome = watched(0, budget, progress=told.append)
+def test_a_budget_is_kept() -> None:
+    """It ends with the example in which the budget is spent, to the call; probes and the drain count."""
+    ends: list[int] = []
+    seen, outcome = watched(0, 700, progress=ends.append)
     assert outcome.finding is None
-    assert budget <= outcome.actions == len(seen) < budget + MOVES + DRAIN
-    assert len(told) == outcome.examples and all(actions < budget for actions in told[:-1])
+    assert 700 <= outcome.actions == len(seen) == ends[-1] < 700 + MOVES + DRAIN
+    for budget, examples in ((1, 1), (ends[1], 2), (ends[1] + 1, 3)):
+        _, outcome = watched(0, budget)
+        assert (outcome.examples, outcome.actions) == (examples, ends[examples - 1])
 
 
 def test_every_pool_meets_every_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
