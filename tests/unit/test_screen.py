@@ -1,4 +1,5 @@
-"""The failure screen of every fault in the zoo: it fits, it is in words, and every command on it does what it says."""
+"""The failure screen of every fault in the zoo and of every broken vector: it fits, it is in words, its figures are
+right, and every command on it does what it says."""
 
 from __future__ import annotations
 
@@ -134,7 +135,7 @@ def test_a_long_run_in_which_few_steps_tell_something(bench: Bench) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_commands_on_it_work(bench: Bench, fault: str) -> None:
-    """replay and explain show the same; the rule is printed; the pytest fails, and passes once the fault is gone."""
+    """replay and explain show the same; the rule is printed."""
     target = f"kvledger.tests.zoo.{fault}:make"
     _, screen = bench.check(target)
     found, said = commands(screen), body_of(screen)
@@ -165,7 +166,8 @@ def body_of(screen: str) -> str:
 
 
 def test_each_pytest_fails_until_the_fault_is_gone(bench: Bench) -> None:
-    """explain --pytest of every fault: eight files, run as the screen says, then with an honest backend."""
+    """explain --pytest of every fault: files named as the screen says, run with the fault, then with an honest backend.
+    """
     tests = []
     for fault in FAULTS:
         _, screen = bench.check(f"kvledger.tests.zoo.{fault}:make")
