@@ -34,14 +34,16 @@ def slowly(theirs: Callable[..., Any], seconds: float) -> Callable[..., Any]:
 
 @pytest.fixture(autouse=True)
 def handler() -> Iterator[Callable[..., None]]:
-    """Somebody else's, for an alarm that never comes."""
+    """Somebody else's, for an alarm that never comes: none is set when a test ends."""
 
     def theirs(*_: object) -> None:
         raise AssertionError("an alarm that nobody set")
 
     before = signal.signal(signal.SIGALRM, theirs)
     yield theirs
+    left = signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
+    assert left == (0.0, 0.0)
 
 
 def test_each_call_has_the_limit_for_itself() -> None:
