@@ -31,10 +31,12 @@ NUMBER = count(1)
 ROOT = Path(__file__).resolve().parents[2]  # resolved: the folders are linked into .src
 
 
-def python(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def python(
+    *words: str, cwd: Path | None = None, stdout: int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
     """What `python WORDS` does in a process of its own, which finds this kvledger and whatever is installed."""
     env = {"PYTHONPATH": str(ROOT / ".src")}
-    return subprocess.run([sys.executable, *words], cwd=cwd, env=env, capture_output=True, text=True)
+    return subprocess.run([sys.executable, *words], cwd=cwd, env=env, stdout=stdout, stderr=subprocess.PIPE, text=True)
 
 
 class Bench:
