@@ -16,7 +16,7 @@ from kvledger.spec.backend import Backend, World
 from kvledger.spec.rules import RULES, VIEW_PARTS, declared
 from kvledger.spec.trace import read
 from kvledger.tests.kit import search as searching
-from kvledger.tests.kit.generate import KINDS, POOLS, PROFILES, REQUESTS, STRIDE, WIDTH, Traffic
+from kvledger.tests.kit.generate import KINDS, POOLS, PROFILES, REQUESTS, STRIDE, WIDTH, Pool, Traffic
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 from kvledger.tests.kit.search import BUDGETS, MOVES, Outcome, search
@@ -84,20 +84,19 @@ def test_a_budget_is_kept() -> None:
 
 def test_every_pool_meets_every_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a budget that is enough for one example of each pair even if every move of it is a call."""
-    drawn: list[tuple[World, Traffic]] = []
+    drawn: list[tuple[Pool, tuple[int, ...], bool]] = []
     example = searching._example
 
     def spied(make: object, world: World, traffic: Traffic, *rest: object) -> None:
-        drawn.append((world, traffic))
+        pool = (world.page_size, world.rows, world.pages, world.context_len)
+        drawn.append((pool, tuple(map(traffic.ring.count, KINDS)), traffic.alike))
         example(make, world, traffic, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(searching, "_example", spied)
-    pairs = len(POOLS) * len(PROFILES) * 2
-    seen, outcome = watched(0, pairs * (MOVES + DRAIN))
-    assert outcome.examples == len(drawn) >= pairs
-    traffic = [Traffic.of(profile, alike) for profile in PROFILES for alike in (True, False)]
-    pools = {(world.page_size, world.rows, world.pages, world.context_len): world for world, _ in drawn}
-    assert set(pools) == set(POOLS) and set(drawn) == set(product(pools.values(), traffic))
+    pairs = set(product(POOLS, PROFILES.values(), (True, False)))
+    seen, outcome = watched(0, len(pairs) * (MOVES + DRAIN))
+    assert outcome.examples == len(drawn) >= len(pairs) == len(POOLS) * len(PROFILES) * 2
+    assert set(drawn) == pairs
     assert {type(act) for _, act in seen} == set(Action.__args__)
 
 
