@@ -60,8 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except WrongInput as wrong:
         print(f"{says}: {wrong}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        sys.stderr.close()
+    except BrokenPipeError:  # nobody reads on
+        _leave_unsaid()
         return 2
     except OSError as error:  # a full disk, a folder that is gone
         print(f"{says}: {error.strerror or error}", file=sys.stderr)

@@ -55,7 +55,7 @@ def narrow(
         if best and time.monotonic() > deadline:
             return False
         again = breaks_again(make, world, _calls(parts), finding.rule, grade=grade, name=name, drain=drain)
-        if again:
+        if again and not (best and len(best.steps) < len(again[1].steps)):  # with less done, the rule may break later
             best = Shrunk(again[0], again[1].steps, again[1].draining_since)
         progress(len(best.steps if best else steps))
         return again is not None

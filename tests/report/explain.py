@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from kvledger.spec.trace import Trace, judge, read
-from kvledger.spec.world import World
+from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.again import calls_of
+from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import HANGS, RAISES, Finding, named_in_drain
-from kvledger.tests.report.terminal import Screen, show
+from kvledger.tests.report.terminal import YOURS, Screen, show
 
 NOT_STORED = (RAISES, HANGS, "REC-3")
 
@@ -43,13 +45,21 @@ def run(args: argparse.Namespace) -> int:
         steps=trace.steps[: finding.step],
         finding=finding,
         command=shlex.join(["kvledger", "explain", args.trace]),
-        target=trace.backend or "BACKEND",
+        target=_who_answered(trace),
         trace=args.trace,
         drained=_in_drain(trace, finding.step),
         limit_s=trace.limit_s,
     )
     print(show(screen))
     return 1
+
+
+def _who_answered(trace: Trace) -> str | None:
+    """The backend that made the run, if it can be had here; a run that the law itself answered was made by none."""
+    with suppress(WrongInput):
+        load_backend(trace.backend)
+        return trace.backend
+    return None
 
 
 def found_in(trace: Trace, file: str) -> Finding | None:
@@ -79,7 +89,7 @@ def as_pytest(trace: Trace) -> str:
     kinds = sorted({type(act).__name__ for act, _ in calls})
     rule = (trace.rule or "run").lower().replace("-", "_")
     lines = [f"        ({act!r}, {probe})," for act, probe in calls]
-    backend = trace.backend or "my_adapter:make"
+    backend = trace.backend or YOURS
     judged = {name: getattr(trace, name) for name in ("view", "content", "limit_s")}
     options = [f"{name}={value}" for name, value in judged.items() if value != getattr(Trace, name)]
     how = ", ".join([f"drain={trace.draining_since is not None}", *options])

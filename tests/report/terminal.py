@@ -32,17 +32,19 @@ STEPS = 20  # steps shown at most
 STATES = 34  # of it for the columns of states
 CELL = 6  # lines of one action or answer
 SUBJECTS = 3  # rows and pages shown at most
+YOURS = "my_adapter:make"  # who is asked where nobody is known that could be asked again
 
 
 @dataclass(frozen=True)
 class Screen:
-    """All that a failure screen says. steps end with the guilty one. trace: where it was saved, if it was."""
+    """All that a failure screen says. steps end with the guilty one. target: who answered, None: nobody that can be
+    asked again. trace: where it was saved, if it was."""
 
     world: World
     steps: Sequence[Step]
     finding: Finding
     command: str
-    target: str
+    target: str | None
     seed: int | None = None
     trace: str | None = None
     found_after: int | None = None
@@ -199,8 +201,8 @@ def _table(lines: list[Line], subjects: list[str], both: tuple[str, str] | None,
     shown = _telling(lines)
     last = 0
     for line in shown:
-        if line.number > last + 1:
-            out.append(f"          ... {line.number - last - 1} steps that change none of these")
+        if left_out := lines[last : line.number - 1]:
+            out.append(f"          ... {_left_out(left_out)}")
         last = line.number
         states = "".join(f"{state:{width}}" for state, width in zip(line.states, widths, strict=False))
         mark = ">" if line is lines[-1] else " "
@@ -222,6 +224,14 @@ def _cell(text: str, width: int) -> list[str]:
     return lines if len(lines) <= CELL else [*lines[: CELL - 1], f"... {len(lines) - CELL + 1} lines more"]
 
 
+def _left_out(lines: list[Line]) -> str:
+    """What stands for steps that are not shown: mostly they change nothing that is; in a very long run the first do."""
+    quiet = len({line.states for line in lines}) == 1
+    if len(lines) == 1:
+        return "1 step that changes none of these"
+    return f"{len(lines)} steps {'that change none of these' if quiet else 'before'}"
+
+
 def _telling(lines: list[Line]) -> list[Line]:
     """The steps that change what is shown, and the last ones: a long run has to fit a screen."""
     if len(lines) <= STEPS:
@@ -235,10 +245,10 @@ def _commands(screen: Screen, rule: Rule | None) -> list[str]:
     if screen.trace is None:
         out.append("This run could not be stored here, so it cannot be replayed.")
     else:
-        trace, target = shlex.quote(screen.trace), shlex.quote(screen.target)
+        trace, target = shlex.quote(screen.trace), shlex.quote(screen.target or YOURS)
         test = f"test_{(rule.id if rule else screen.finding.rule).lower().replace('-', '_')}.py"
         limit = f" --limit {screen.limit_s:g}" if screen.limit_s not in (None, LIMIT_S) else ""
-        out.append(f"again    kvledger replay {trace} --backend {target}{limit}")
+        out.append(f"{'again' if screen.target else 'yours'}    kvledger replay {trace} --backend {target}{limit}")
         out.append(f"pytest   kvledger explain --pytest {trace} > {test}")
     if rule is not None:
         out.append(f"rule     kvledger rules {rule.name}")

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from kvledger.spec.answer import Reply
 from kvledger.spec.backend import RecordView, View
 from kvledger.spec.tidy import Said, tidy, tidy_view
-from kvledger.tests.unit.written import GOOD, Bench, odd
-
-ROOT = Path(__file__).parents[2]
-
+from kvledger.tests.unit.written import GOOD, Bench, odd, python
 
 # ---- which backend
 
@@ -200,18 +193,6 @@ def test_a_backend_that_raises_before_it_is_asked(bench: Bench, source: str) -> 
     bench.complaint("check", bench.backend(source))
 
 
-def test_capabilities_may_come_from_a_generator(bench: Bench) -> None:
-    target = bench.backend(odd("declare", "return replace(theirs(), capabilities=(c for c in theirs().capabilities))"))
-    assert bench.check(target)[0] == 0
-
-
-def test_an_exception_that_leaves_when_it_is_told(bench: Bench) -> None:
-    """Its text is somebody else's, too: it does not decide how the check ends."""
-    source = "class Last(Exception):\n    def __str__(self): raise SystemExit(0)\n" + odd("do", "raise Last")
-    code, screen = bench.check(bench.backend(source))
-    assert code == 1 and "raised Last at" in " ".join(screen.split())
-
-
 def test_a_probe_is_answered_in_shape(bench: Bench) -> None:
     body = "reply = theirs()\nreturn None if reply == Refused() else reply"
     line = bench.complaint("check", bench.backend(odd("do", body)))
@@ -263,7 +244,6 @@ def test_the_widest_numbers_and_the_longest_list() -> None:
 
 @pytest.mark.parametrize("source", ["raise SystemExit(0)", "def make(world): raise MemoryError"])
 def test_from_a_shell(bench: Bench, source: str) -> None:
-    command = [sys.executable, "-m", "kvledger", "check", bench.backend(source)]
-    done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT / ".src")})
+    done = python("-m", "kvledger", "check", bench.backend(source))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith("kvledger check: ") and "raised" in done.stderr

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from kvledger.__main__ import main
-from kvledger.tests.unit.written import GOOD, Bench
-
-ROOT = Path(__file__).parents[2]
+from kvledger.tests.unit.written import GOOD, Bench, python
 
 
 @pytest.mark.parametrize(
@@ -77,19 +73,28 @@ def test_a_call_that_was_not_allowed(bench: Bench) -> None:
         ("zoo --json nowhere/out.json", "--json nowhere/out.json: the folder does not exist"),
         ("explain", "the following arguments are required: trace"),
         ("replay none.jsonl", "none.jsonl: No such file or directory, expected a file in the Mooncake format"),
+        ("replay none.json", "none.json: cannot be read, No such file or directory"),
+        ("replay bad.jsonl", "bad.jsonl:2: "),
         ("replay new.jsonl --synthetic --requests 0", "0 requests: expected a whole number >= 1"),
         ("replay nowhere/new.jsonl --synthetic", "nowhere/new.jsonl: No such file or directory"),
+        ("replay t.jsonl --synthetic", "t.jsonl: this file exists, expected a new name to write to"),
         ("replay t.jsonl --pages 0", "world with pages = 0: expected a whole number from 1 to 2^31 - 1"),
         ("replay t.jsonl --page-size 0", "world with page_size = 0: expected a whole number from 1 to 2^31 - 1"),
         ("replay t.jsonl --pages 2147483648", "world with pages = 2147483648: expected a whole number from 1"),
         ("replay t.jsonl --pages 1073741824 --page-size 2", "1073741824 pages of 2 slots: expected less than 2^31"),
         ("replay t.jsonl --requests 0", "0 requests: expected a whole number >= 1"),
+        ("replay t.jsonl --block-tokens 0", "0 tokens a block: expected a whole number >= 1"),
+        ("replay t.jsonl --running 0", "running = 0: expected a whole number >= 1"),
+        ("replay t.jsonl --chunk 0", "chunk = 0: expected a whole number >= 1"),
+        ("replay t.jsonl --rows 3", "32 running requests with 3 rows: expected a row for each"),
+        ("replay t.jsonl --pages 2", "request r0 cannot fit: 63 + 29 tokens need 6 pages of 16, the pool has 2"),
+        ("replay t.jsonl --context-len 5", "request r0 cannot fit: 63 + 29 tokens need 91 columns, a row has 5"),
+        ("replay t.jsonl --backend nobody", "backend 'nobody': expected reference, "),
         ("replay t.jsonl --json nowhere/out.json", "--json nowhere/out.json: the folder does not exist"),
-        ("replay bad.jsonl", "bad.jsonl:2: "),
     ],
 )
 def test_words_that_mean_nothing(bench: Bench, words: str, says: str) -> None:
-    line = '{"timestamp": 0, "input_length": 9, "output_length": 2, "hash_ids": [1]}\n'
+    line = '{"timestamp": 0, "input_length": 2000, "output_length": 900, "hash_ids": [1, 2, 3, 4]}\n'
     bench.file("t.jsonl", line)
     bench.file("bad.jsonl", line + line[:30])
     assert says in bench.complaint(*words.split())
@@ -99,8 +104,7 @@ def test_words_that_mean_nothing(bench: Bench, words: str, says: str) -> None:
 def test_what_is_not_installed_is_said(missing: str, command: str) -> None:
     """From a clone, where nobody has installed anything."""
     without = f"import sys; sys.modules[{missing!r}] = None; from kvledger.__main__ import main; sys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", without, command], capture_output=True, text=True,
-                          env={"PYTHONPATH": str(ROOT / ".src")})  # fmt: skip
+    done = python("-c", without, command)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"kvledger {command}: needs {missing}: pip install kvledger\n"
 

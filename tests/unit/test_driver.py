@@ -282,7 +282,7 @@ def test_rows_do_not_matter_to_a_backend_without() -> None:
     assert drive(FOUR, pool.step, pool.coming_match, Knobs(world, 4), lambda _: None).peak_running == 4
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, derandomize=True, database=None, max_examples=300)
 @given(
     shapes=st.lists(
         st.tuples(st.lists(st.sampled_from("ab"), min_size=1, max_size=12), st.integers(0, 8)), min_size=1, max_size=10

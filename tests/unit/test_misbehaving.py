@@ -1,4 +1,5 @@
-"""A backend that raises, hangs, or never does the same twice is a finding, never a crash of ours."""
+"""A backend that raises, hangs, or never does the same twice is a finding, never a crash of ours; one that is merely
+odd is neither."""
 
 from __future__ import annotations
 
@@ -59,6 +60,13 @@ def test_leaving_is_raising(bench: Bench) -> None:
     """sys.exit inside an engine does not end the check."""
     code, screen = bench.check(bench.backend(on("Submit", "raise SystemExit(0)")))
     assert code == 1 and "The backend's do raised SystemExit: 0 at written_" in " ".join(screen.split())
+
+
+def test_an_exception_that_leaves_when_it_is_told(bench: Bench) -> None:
+    """Its text is somebody else's, too: it does not decide how the check ends."""
+    source = "class Last(Exception):\n    def __str__(self): raise SystemExit(0)\n" + odd("do", "raise Last")
+    code, screen = bench.check(bench.backend(source))
+    assert code == 1 and "raised Last at" in " ".join(screen.split())
 
 
 def test_what_was_never_answered_is_shown_so(bench: Bench) -> None:
@@ -126,7 +134,7 @@ def test_a_run_without_a_view_is_judged_without_one(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("method", ["view", "read"])
-def test_hanging_elsewhere(bench: Bench, method: str) -> None:
+def test_hanging_in_view_or_read_is_a_finding(bench: Bench, method: str) -> None:
     code, screen = bench.check(bench.backend(odd(method, SLEEP)), ["--limit", "0.3"])
     assert code == 1 and "BROKEN  the backend hangs" in screen
 
@@ -211,3 +219,8 @@ def test_what_is_slow_is_not_taken_for_what_hangs(bench: Bench) -> None:
     code, screen = bench.check(bench.backend(odd("do", f"{body}\nreturn theirs()")), ["--limit", "0.4"])
     assert code == 1 and "by retract, at step" in screen and "did not answer within 0.4 s" in screen
     assert "--limit 0.4\n" in screen
+
+
+def test_capabilities_may_come_from_a_generator(bench: Bench) -> None:
+    target = bench.backend(odd("declare", "return replace(theirs(), capabilities=(c for c in theirs().capabilities))"))
+    assert bench.check(target)[0] == 0

@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kvledger.__main__ import main
+from kvledger.tests.unit.written import Bench, python
 
 README = Path(__file__).parents[1] / "README.md"
 
 
-@pytest.fixture
-def adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """my_adapter.py as the README has it, in a folder of its own."""
+def adapter() -> str:
+    """my_adapter.py, as the README has it."""
     found = re.search(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert found is not None
-    path = tmp_path / f"my_adapter_{abs(hash(tmp_path))}.py"
-    path.write_text(found.group(1))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield path
+    return found.group(1)
 
 
-def code(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line.strip()]
-
-
-def test_it_conforms_and_is_short(adapter: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_conforms_and_is_short(bench: Bench) -> None:
     """Under forty lines; the ci profile finds nothing and arms every rule that it declares."""
-    assert len(code(adapter.read_text())) < 40
-    assert main(["check", f"{adapter.stem}:make", "--quiet"]) == 0
-    assert "CONFORMS  block_manager 1" in capsys.readouterr().out
+    assert len([line for line in adapter().splitlines() if line.strip()]) < 40
+    code, out, err = bench.call("check", bench.backend(adapter(), head=""), "--quiet")
+    assert (code, err) == (0, "") and "CONFORMS  block_manager 1" in out
+
+
+def test_it_is_found_beside_you(tmp_path: Path) -> None:
+    """By the console script, which lies elsewhere: Python looks beside that, not beside the user."""
+    bin, here = tmp_path / "bin", tmp_path / "here"
+    bin.mkdir()
+    here.mkdir()
+    (bin / "kvledger").write_text("from kvledger.__main__ import main\nraise SystemExit(main())\n")
+    (here / "my_adapter.py").write_text(adapter())
+    done = python(str(bin / "kvledger"), "check", "my_adapter:make", "--profile", "quick", cwd=here)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("CONFORMS  block_manager 1")
 
 
 @pytest.mark.parametrize(
@@ -47,13 +48,8 @@ def test_it_conforms_and_is_short(adapter: Path, capsys: pytest.CaptureFixture[s
         ('return Refused("pages")', "places = self.manager.nothing", "RAISES"),
     ],
 )
-def test_a_fault_in_it_is_found(
-    adapter: Path, capsys: pytest.CaptureFixture[str], good: str, bad: str, rule: str
-) -> None:
+def test_a_fault_in_it_is_found(bench: Bench, good: str, bad: str, rule: str) -> None:
     """One changed expression, one rule."""
-    text = adapter.read_text()
-    assert text.count(good) == 1
-    adapter.write_text(text.replace(good, bad))
-    assert main(["check", f"{adapter.stem}:make", "--quiet"]) == 1
-    screen = capsys.readouterr().out
-    assert ("the backend raises" if rule == "RAISES" else f"BROKEN  {rule} ") in screen
+    assert adapter().count(good) == 1
+    code, screen, _ = bench.call("check", bench.backend(adapter().replace(good, bad), head=""), "--quiet")
+    assert code == 1 and ("the backend raises" if rule == "RAISES" else f"BROKEN  {rule} ") in screen

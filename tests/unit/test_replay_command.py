@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from kvledger.__main__ import main
-from kvledger.spec.actions import Action, Extend, Finish, Retract, Submit
-from kvledger.spec.answer import Refused, Reply
-from kvledger.spec.backend import Backend, Declaration, View
+from kvledger.spec.actions import Action, Decode, Extend, Finish, Retract, Submit
+from kvledger.spec.answer import Granted, Refused, Reply
+from kvledger.spec.backend import Declaration, View
+from kvledger.spec.page import pages_for
 from kvledger.spec.trace import Step, Trace
 from kvledger.spec.trace import read as read_stored
 from kvledger.spec.trace import write as write_stored
@@ -19,9 +20,10 @@ from kvledger.spec.world import World
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, Lockstep
 from kvledger.tests.replay.driver import drive
-from kvledger.tests.replay.knobs import Knobs
+from kvledger.tests.replay.knobs import Knobs, positions
 from kvledger.tests.replay.mooncake import read
 from kvledger.tests.replay.narrow import narrow
+from kvledger.tests.unit.written import Bench, odd
 
 FAULTY = "kvledger.tests.zoo.freed_twice:make"
 # A run of some backend; the retract comes too late to be made.
@@ -30,134 +32,170 @@ STORED = Trace(World(rows=2, context_len=4, pages=4, page_size=1), tuple(Step(ac
 
 
 @pytest.fixture
-def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A made-up trace in a folder of its own, which is the current one."""
-    monkeypatch.chdir(tmp_path)
-    assert main(["replay", "t.jsonl", "--synthetic", "--requests", "30", "--seed", "5"]) == 0
+def trace(bench: Bench) -> str:
+    """A made-up trace in the current folder."""
+    assert bench.call("replay", "t.jsonl", "--synthetic", "--requests", "30", "--seed", "5")[0] == 0
     return "t.jsonl"
 
 
 @pytest.mark.parametrize("backend", ["reference", "chunk_cache", "blocks"])
 @pytest.mark.parametrize("sizes", ["--pages 700", "--pages 320", "--page-size 4 --block-tokens 6 --pages 500"])
-def test_good_backends_hold(trace: str, backend: str, sizes: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay", trace, "--backend", backend, *sizes.split()]) == 0
-    out = capsys.readouterr().out
-    assert " rules: " in out and "BROKEN" not in out
+def test_good_backends_hold(bench: Bench, trace: str, backend: str, sizes: str) -> None:
+    code, out, _ = bench.call("replay", trace, "--backend", backend, *sizes.split())
+    assert code == 0 and " rules: " in out and "BROKEN" not in out
     assert re.search(r"\d request actions per CPU second, [\d,]+ in the monitor alone; calibration loop \d+ ms", out)
 
 
-def test_a_tight_pool_of_single_slots_ends(trace: str) -> None:
+def test_a_tight_pool_of_single_slots_ends(bench: Bench, trace: str) -> None:
     words = "--page-size 1 --block-tokens 4 --pages 1000 --json out.json"
-    assert main(["replay", trace, *words.split()]) == 0
+    assert bench.call("replay", trace, *words.split())[0] == 0
     figures = json.loads(Path("out.json").read_text())["figures"]
     assert figures["retractions"] and figures["refusals, short of pages"] and figures["pages evicted"]
     assert figures["peak pages"] == 1000
 
 
-def test_a_view_leaves_nothing_unseen(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_figures_are_those_of_the_run(bench: Bench, trace: str) -> None:
+    """Each is counted here as well, call by call, on the same requests in the same world: in the file and in words."""
+    requests, size = read(trace, 30, 16), 16
+    widest = pages_for(max(map(positions, requests)), size) * size
+    lockstep = Lockstep(load_backend("reference"), World(28, widest, 270, size))
+    granted, refused, evicted, pages = list[tuple[Action, Granted]](), Counter[str | None](), 0, set[int]()
+
+    def step(act: Action) -> Granted | Refused:
+        nonlocal evicted
+        answer = lockstep.do(act)
+        evicted += len(answer.evicted)
+        pages.add(len(lockstep.ledger.pages))
+        if isinstance(answer, Refused):
+            refused[answer.short] += 1
+        else:
+            granted.append((act, answer))
+        return answer
+
+    summary = drive(requests, step, lockstep.ledger.prefix, Knobs(lockstep.world, running=20), lambda _: None)
+    kinds = Counter(type(act).__name__ for act, _ in granted)
+    chunks, decoded = (sum(len(act.batch) for act, _ in granted if isinstance(act, kind)) for kind in (Extend, Decode))
+    expected = {
+        "requests": 30,
+        "request actions": chunks + decoded + len(granted) - kinds["Extend"] - kinds["Decode"],
+        "calls": len(granted),
+        "tokens prompted": sum(len(request.prompt) for request in requests),
+        "tokens matched": sum(len(found) * size for _, answer in granted for found in answer.matched),
+        "tokens decoded": decoded,
+        "prompt chunks": chunks,
+        "checkpoints": kinds["Checkpoint"],
+        "pages evicted": evicted,
+        "retractions": kinds["Retract"],
+        "refusals, short of pages": refused["pages"],
+        "peak running": summary.peak_running,
+        "peak pages": max(pages),
+    }
+    assert all(expected.values()) and len(set(expected.values())) == len(expected)  # each is told from the others
+    code, out, _ = bench.call("replay", trace, "--pages", "270", "--running", "20", "--json", "out.json")
+    assert code == 0 and json.loads(Path("out.json").read_text())["figures"] == expected
+    for name, value in expected.items():
+        assert f"\n  {name:<28}{value:>12,}\n" in out
+
+
+TWO = """{"timestamp": 0, "input_length": 1536, "output_length": 1024, "hash_ids": [1, 2, 3]}
+{"timestamp": 0, "input_length": 1536, "output_length": 1024, "hash_ids": [4, 5, 6]}
+"""
+
+
+def test_what_nobody_missed_is_found_in_the_drain_probe(bench: Bench) -> None:
+    """A retract loses a page, and seven of eight are enough: five for each, the second one after the first."""
+    body = "reply = theirs()\nif isinstance(args[0], Retract):\n    self.allocator.alloc(1)\nreturn reply"
+    target = bench.backend(odd("do", body))
+    code, screen, _ = bench.call("replay", bench.file("two.jsonl", TWO), "--pages", "8", "--backend", target)
+    assert code == 1 and "BROKEN  PAGE-2 no-page-lost" in screen and "in the drain probe, by extend" in screen
+    assert bench.call("replay", "two.jsonl", "--pages", "8")[0] == 0
+
+
+def test_a_view_leaves_nothing_unseen(bench: Bench, trace: str) -> None:
     for words, unseen in (([], True), (["--view"], False)):
-        assert main(["replay", trace, "--requests", "10", *words]) == 0
-        assert ("UNSEEN" in capsys.readouterr().out) == unseen
+        code, out, _ = bench.call("replay", trace, "--requests", "10", *words)
+        assert code == 0 and ("UNSEEN" in out) == unseen
 
 
-def test_json_for_machines(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
-    capsys.readouterr()
-    assert main(["replay", trace, "--json", "-"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["exit"] == 0 and report["name"] == "reference"
+def test_json_for_machines(bench: Bench, trace: str) -> None:
+    code, out, _ = bench.call("replay", trace, "--json", "-")
+    report = json.loads(out)
+    assert code == report["exit"] == 0 and report["name"] == "reference"
     assert report["figures"]["requests"] == 30
     assert report["rules"]["PAGE-1"]["verdict"] == "HOLDS" and report["rules"]["PAGE-1"]["armed"] > 0
-    assert main(["replay", trace, "--backend", FAULTY, "--json", "out.json"]) == 1
+    assert bench.call("replay", trace, "--backend", FAULTY, "--json", "out.json")[0] == 1
     assert json.loads(Path("out.json").read_text())["finding"]["rule"] == "PAGE-6"
 
 
-def test_a_broken_rule_is_shown_stored_and_replayed(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay", trace, "--backend", FAULTY, "--chunk", "100"]) == 1
-    out = capsys.readouterr().out
+def test_a_broken_rule_is_shown_stored_and_replayed(bench: Bench, trace: str) -> None:
+    code, out, _ = bench.call("replay", trace, "--backend", FAULTY, "--chunk", "100")
+    assert code == 1 and "BROKEN  PAGE-6 freed-exactly" in out
     assert f"$ kvledger replay t.jsonl --backend {FAULTY} --chunk 100" in out
-    assert "BROKEN  PAGE-6 freed-exactly" in out
     [stored] = Path(".kvledger").iterdir()
     assert len(read_stored(stored).steps) < 10
-    assert main(["replay", str(stored), "--backend", FAULTY]) == 1
-    assert main(["replay", str(stored), "--backend", "reference"]) == 0
+    assert bench.call("replay", str(stored), "--backend", FAULTY)[0] == 1
+    assert bench.call("replay", str(stored), "--backend", "reference")[0] == 0
 
 
-def test_a_stored_run_for_machines(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stored_run_for_machines(bench: Bench) -> None:
     """--json is kept; what another backend could not be asked is counted, and no rule is said to hold for it."""
     write_stored(STORED, "run.itf.json")
-    capsys.readouterr()
-    assert main(["replay", "run.itf.json", "--json", "out.json"]) == 0
-    assert capsys.readouterr().out == "3 of 4 calls of run.itf.json could be made on reference: no rule breaks\n"
+    code, out, _ = bench.call("replay", "run.itf.json", "--json", "out.json")
+    assert (code, out) == (0, "3 of 4 calls of run.itf.json could be made on reference: no rule breaks\n")
     report = json.loads(Path("out.json").read_text())
     assert report == {"backend": "reference", "name": "reference", "calls": 4, "made": 3, "exit": 0}
-    assert main(["replay", "run.itf.json", "--backend", FAULTY, "--json", "-"]) == 1
-    report = json.loads(capsys.readouterr().out)
-    assert (report["exit"], report["finding"]["rule"]) == (1, "PAGE-6")
+    code, out, _ = bench.call("replay", "run.itf.json", "--backend", FAULTY, "--json", "-")
+    report = json.loads(out)
+    assert (code, report["exit"], report["finding"]["rule"]) == (1, 1, "PAGE-6")
 
 
 @pytest.mark.parametrize("size", ["--requests 5", "--page-size 1", "--pages 4096", "--rows 3", "--chunk 1"])
-def test_a_stored_run_has_its_own_sizes(trace: str, size: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stored_run_has_its_own_sizes(bench: Bench, size: str) -> None:
     """Even one that is the default is not passed over."""
     write_stored(STORED, "run.itf.json")
-    assert main(["replay", "run.itf.json", *size.split()]) == 2
-    assert f"{size.split()[0]} with run.itf.json: a stored run has its sizes" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("none.jsonl", "none.jsonl: No such file or directory, expected a file in the Mooncake format"),
-        ("t.jsonl --synthetic", "t.jsonl: this file exists, expected a new name to write to"),
-        ("t.jsonl --pages 2", "cannot fit"),
-        ("t.jsonl --pages 0", "pages = 0"),
-        ("t.jsonl --page-size 0", "page_size = 0"),
-        ("t.jsonl --context-len 5", "columns, a row has 5"),
-        ("t.jsonl --rows 3", "32 running requests with 3 rows: expected a row for each"),
-        ("t.jsonl --running 0", "running = 0"),
-        ("t.jsonl --chunk 0", "chunk = 0"),
-        ("t.jsonl --requests 0", "0 requests: expected a whole number >= 1"),
-        ("t.jsonl --block-tokens 0", "0 tokens a block: expected a whole number >= 1"),
-        ("t.jsonl --backend nobody", "nobody"),
-        ("t.jsonl --json nowhere/out.json", "--json nowhere/out.json: the folder does not exist"),
-        ("none.json", "none.json"),
-    ],
-)
-def test_wrong_input_is_one_line(trace: str, words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    capsys.readouterr()
-    assert main(["replay", *words.split()]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert says in printed.err and printed.err.count("\n") == 1
+    line = bench.complaint("replay", "run.itf.json", *size.split())
+    assert f"{size.split()[0]} with run.itf.json: a stored run has its sizes" in line
 
 
 # ---- narrow: from thousands of calls to a few
 
-WORLD = World(rows=40, context_len=4096, pages=300, page_size=16)
+WORLD = World(rows=40, context_len=1024, pages=80, page_size=16)
 
 
 def broken(trace: str, lockstep: Lockstep) -> Finding:
     with pytest.raises(Finding) as found:
-        drive(read(trace, 30, 16), lockstep.do, lockstep.ledger.prefix, Knobs(lockstep.world), lambda _: None)
+        drive(read(trace, 30, 4), lockstep.do, lockstep.ledger.prefix, Knobs(lockstep.world), lambda _: None)
     return found.value
 
 
-@pytest.mark.parametrize("fault", ["freed_twice", "duplicate_kept", "locked_evicted", "stale_reuse"])
-def test_narrow_keeps_the_rule_and_drops_the_rest(trace: str, fault: str) -> None:
-    made = 0
+@pytest.mark.parametrize(
+    ("fault", "most"),
+    [
+        # as short as written by hand
+        ("freed_twice", 3), ("duplicate_kept", 5), ("stale_reuse", 4),
+        # the prompts that fill a pool, or end inside a page, are as long as they were
+        ("pending_published", 5), ("locked_evicted", 10), ("refused_keeps_row", 13),
+    ],
+)  # fmt: skip
+def test_narrow_keeps_the_rule_and_drops_the_rest(trace: str, fault: str, most: int) -> None:
+    """most: calls that are left. Without whole requests and without members dropped it would be more."""
+    make = load_backend(f"kvledger.tests.zoo.{fault}:make")
+    lockstep = Lockstep(make, WORLD)
+    finding, told = broken(trace, lockstep), list[int]()
+    small = narrow(make, lockstep.world, lockstep.steps, finding, grade=lockstep.grade, name=fault, drain=False,
+                   seconds=1e6, progress=told.append)  # fmt: skip
+    assert small is not None and small.finding.rule == finding.rule and len(lockstep.steps) > 30
+    assert len(small.steps) == small.finding.step == min(told) <= most
 
-    def make(world: World) -> Backend:
-        nonlocal made
-        made += 1
-        return faulty(world)
 
-    faulty = load_backend(f"kvledger.tests.zoo.{fault}:make")
+def test_narrowing_has_a_budget(trace: str) -> None:
+    """Out of time at once: the run as it is, for it breaks the rule once more."""
+    make = load_backend("kvledger.tests.zoo.freed_twice:make")
     lockstep = Lockstep(make, WORLD)
     finding = broken(trace, lockstep)
-    grade, steps = lockstep.grade, lockstep.steps
-    small = narrow(make, lockstep.world, steps, finding, grade=grade, name=fault, drain=False, seconds=2)
-    assert small is not None and small.finding.rule == finding.rule
-    assert len(small.steps) < len(lockstep.steps)
-    assert made > 2  # more than the run itself and one trial
+    small = narrow(make, lockstep.world, lockstep.steps, finding, grade=lockstep.grade, name="twice", drain=False,
+                   seconds=-1)  # fmt: skip
+    assert small is not None and len(small.steps) == len(lockstep.steps)
 
 
 class Moody:

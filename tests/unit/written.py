@@ -1,8 +1,10 @@
-"""Backends and files that are written for one test; and the command line, called and caught."""
+"""Backends and files that are written for one test; and the command line, called and caught, here or in a process."""
 
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -26,6 +28,15 @@ make = lambda world: Odd(world)
 """
 GOOD = text(Trace(World(1, 1, 1, 1), (Step(Flush(), Reply()),)))  # a stored run: one flush of an empty cache
 NUMBER = count(1)
+ROOT = Path(__file__).resolve().parents[2]  # resolved: the folders are linked into .src
+
+
+def python(
+    *words: str, cwd: Path | None = None, stdout: int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
+    """What `python WORDS` does in a process of its own, which finds this kvledger and whatever is installed."""
+    env = {"PYTHONPATH": str(ROOT / ".src")}
+    return subprocess.run([sys.executable, *words], cwd=cwd, env=env, stdout=stdout, stderr=subprocess.PIPE, text=True)
 
 
 class Bench:
@@ -34,10 +45,10 @@ class Bench:
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder, self.capsys = folder, capsys
 
-    def backend(self, source: str) -> str:
+    def backend(self, source: str, head: str = HEAD) -> str:
         """Write a module; the target that names its make."""
         name = f"written_{next(NUMBER)}"
-        (self.folder / f"{name}.py").write_text(HEAD + source)
+        (self.folder / f"{name}.py").write_text(head + source)
         importlib.invalidate_caches()
         return f"{name}:make"
 
