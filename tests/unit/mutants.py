@@ -51,6 +51,18 @@ GUARDS = [
            "if token is None and upto == len(request.tokens):", "GUARD-1"),
     Mutant("blocks", BLOCKS, " or None in act.tokens:", ":", "GUARD-1"),
 ]  # fmt: skip
+# A guard that looks at the first member only, or at one wrong value of many
+MEMBERS = [
+    Mutant("reference", REFERENCE, "any(upto <= len(prefix) for", "any(upto == len(prefix) for", "GUARD-1"),
+    Mutant("reference", REFERENCE, "for prefix, (_, upto, _) in zip(prefixes, act.batch, strict=True)",
+           "for prefix, (_, upto, _) in zip(prefixes[:1], act.batch[:1], strict=True)", "GUARD-1"),
+    Mutant("reference", REFERENCE, "for req, (_, upto, token) in zip(reqs, act.batch, strict=True):",
+           "for req, (_, upto, token) in zip(reqs[:1], act.batch[:1], strict=True):", "GUARD-1"),
+    Mutant("reference", REFERENCE, "any(not req.caught_up() or", "any(req is reqs[0] and not req.caught_up() or",
+           "GUARD-1"),
+    Mutant("reference", REFERENCE, "any(token is None for _, token in act.batch)",
+           "any(token is None for _, token in act.batch[:1])", "GUARD-1"),
+]  # fmt: skip
 # A fault that needs more pages than a small pool has
 DEPTH = [
     Mutant("reference", RELEASE, "free(row[start:there])",
@@ -70,7 +82,12 @@ WIDTH = [
            "CACHE-5", "CACHE-4"),
     Mutant("blocks", BLOCKS, "tuple(request.tokens[index * self.page_size : (index + 1) * self.page_size])",
            "tuple(map(str, request.tokens[index * self.page_size : (index + 1) * self.page_size]))", "CACHE-4"),
+    Mutant("reference", "reference/request.py", "self.extra_key)", "self.extra_key or None)", "NS-1", "CACHE-5"),
+    Mutant("blocks", BLOCKS, "self.intern(NO_PARENT, request.namespace)",
+           "self.intern(NO_PARENT, request.namespace or '')", "NS-1", "PAGE-5"),
+    Mutant("reference", "reference/allocator.py", "slots[:: self.page_size]",
+           "slots[:: 1 << self.page_size.bit_length() - 1]", "the backend raises"),
     Mutant("reference", "reference/allocator.py", "slots[:: self.page_size]",
            "slots[:: min(self.page_size, 4)]", "the backend raises"),
 ]  # fmt: skip
-MUTANTS = [*EDGE, *GUARDS, *DEPTH, *WIDTH]
+MUTANTS = [*EDGE, *GUARDS, *MEMBERS, *DEPTH, *WIDTH]
