@@ -18,7 +18,7 @@ def action_in_words(act: Action) -> str:
     """One action, as short as a table column."""
     match act:
         case Submit(req, tokens, namespace, limit, publish):
-            extras = f", namespace {namespace!r}" if namespace else ""
+            extras = f", namespace {namespace!r}" if namespace != 0 else ""
             extras += f", match <= {limit}" if limit is not None else ""
             extras += "" if publish else ", private"
             return f"submit {req} {_tokens(len(tokens))}{extras}"
@@ -165,8 +165,8 @@ def _page_refused(facts: Facts, _: Ledger) -> str:
 
 def _page_lost(facts: Facts, _: Ledger) -> str:
     return (
-        f"Nothing runs and nothing is cached, so {facts['obtainable']} pages must be free; the backend could not give "
-        f"{facts['demand']}. A page was lost before: a view shows where."
+        f"Only the probe's own requests run and nothing is cached, so {facts['obtainable']} pages must be free; the "
+        f"backend could not give {facts['demand']}. A page was lost before: a view shows where."
     )
 
 

@@ -33,7 +33,7 @@ from kvledger.spec.itf import NOTHING, NUMBER, TEXT, TRUTH, Json, Kind, as_objec
 from kvledger.spec.keyframe import KEYFRAME, Keyframe, keyframe
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
-from kvledger.spec.rules import Broken
+from kvledger.spec.rules import RULES, Broken
 from kvledger.spec.stored import ACTIONS, ANSWER, READ, VIEW, WORLD
 from kvledger.spec.whole_file import write_whole
 from kvledger.spec.world import ReqId, World, WrongInput
@@ -193,14 +193,21 @@ def _trace(content: Json, file: str) -> Trace:
 
 
 def _seconds(json: Json, where: str) -> float:
-    if isinstance(json, bool) or not isinstance(json, int | float) or not 0 < json < 1e6:
-        raise wrong(where, json, "seconds, more than 0 and less than a million")
+    if isinstance(json, bool) or not isinstance(json, int | float) or not 0.001 <= json < 1e6:
+        raise wrong(where, json, "seconds, at least 0.001 and less than a million")
     return float(json)
+
+
+def _rule(json: Json, where: str) -> str:
+    """Of these words alone: `explain --pytest` makes the name of a test of it."""
+    if not isinstance(json, str) or json not in (*RULES, "RAISES", "HANGS"):
+        raise wrong(where, json, "the id of a rule, RAISES or HANGS")
+    return json
 
 
 # What "#meta" says about a trace, in plain JSON: a field that has its default is left out.
 ABOUT = {
-    "rule": TEXT,
+    "rule": Kind(lambda rule, _: rule, _rule),
     "at": NUMBER,
     "backend": TEXT,
     "note": TEXT,

@@ -47,6 +47,8 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; a wrong input costs one line and exit code 2, never a traceback."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # closed by whoever started us
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):  # somebody else's text may hold what no encoding can say
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

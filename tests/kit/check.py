@@ -19,7 +19,7 @@ from kvledger.spec.trace import Trace, text, write
 from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.calibration import calibrate
 from kvledger.tests.kit.generate import POOLS, Pool
-from kvledger.tests.kit.limit import LIMIT_S
+from kvledger.tests.kit.limit import LEAST_S, LIMIT_S
 from kvledger.tests.kit.load import NAMES, load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
@@ -79,9 +79,9 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
 
 def ask_limit(args: argparse.Namespace) -> float | None:
     """The seconds of --limit, if it was given. Raises WrongInput."""
-    if args.limit is None or 0 < args.limit < 1e6:
+    if args.limit is None or LEAST_S <= args.limit < 1e6:
         return cast(float | None, args.limit)
-    raise WrongInput(f"--limit {args.limit}: expected seconds, more than 0 and less than a million")
+    raise WrongInput(f"--limit {args.limit}: expected seconds, at least {LEAST_S:g} and less than a million")
 
 
 def make_arguments(profile: str, seed: int) -> argparse.Namespace:
@@ -163,13 +163,13 @@ def _conforms(outcome: Outcome, found: list[Verdict], seconds: float, enough: in
     for verdict in found:
         if verdict.word in (UNREACHED, UNSEEN):
             why = f"armed {verdict.armed} times, {enough} wanted"
-            why = _wanting(verdict.rule) if verdict.word == UNSEEN else why
+            why = wanting(verdict.rule) if verdict.word == UNSEEN else why
             lines.append(f"  {verdict.word}  {verdict.rule.title}: {why}")
     lines.append(f"  exit {code}")
     return "\n".join(lines)
 
 
-def _wanting(rule: Rule) -> str:
+def wanting(rule: Rule) -> str:
     """What a backend would have to show, so that something can be said of a rule."""
     parts = [part.lower() for part in rule.shown_by if part in VIEW_PARTS]
     return f"would be shown by view().{' or '.join(parts)}" if parts else "would be shown by an answer's freed"

@@ -35,7 +35,7 @@ Draw: TypeAlias = tuple[int, int, int, int]  # each in [0, WIDTH)
 Pool: TypeAlias = tuple[int, int, int, int]  # page_size, rows, pages, context_len
 WIDTH = 48
 REQUESTS = ("A", "B", "C", "D", "E")
-NAMESPACES = (0, "0", 1)  # two look alike, and are not the same; two are true
+NAMESPACES = (0, "0", 1, "")  # two look alike, and are not the same; two are true, and two are not
 LOOKALIKES: tuple[Token, ...] = ("0", 1, (0,))
 STEMS: tuple[tuple[Token, ...], ...] = ((0,) * 48, (0, 1) * 24)
 # page_size, rows, pages, context_len. In each a row is narrower than the pool, so that requests reach the edge.
@@ -45,6 +45,7 @@ POOLS = (
     (4, 3, 5, 10),  # smaller still
     (2, 4, 24, 23),  # roomy: what needs several pages comes up
     (1, 4, 24, 11),  # roomy, in pages of one
+    (3, 4, 8, 13),  # pages of no power of two
     (16, 3, 5, 39),  # pages as wide as engines have them
 )
 STRIDE = 7  # of the walk on the ring, to every place of it: the next neighbour would starve what is seldom enabled
@@ -126,10 +127,11 @@ def _submit(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
     length = min(lengths[i % 2 * (i // 2 % 4) if traffic.narrow else i % 9], width + 1)
     tokens = STEMS[0 if traffic.narrow else i // 9 % 2][:length]
     if j % 4 == 0 and not traffic.narrow:
-        tokens = (*tokens[:-1], LOOKALIKES[j // 4 % 3])
+        other = (LOOKALIKES[j // 4 % 3],)
+        tokens = (*other, *tokens[1:]) if j // 12 % 2 else (*tokens[:-1], *other)
     limits = (0, size, 2 * size, 1, size + 1, 2 * size - 1)
     limit = limits[k // 8 % 6] if k % 8 == 7 and ledger.world.has("MATCH_LIMIT") else None
-    namespace = NAMESPACES[(1, 2, 0, 0, 0)[j % 5] if ledger.world.has("NAMESPACES") else 0]
+    namespace = NAMESPACES[(1, 2, 3, 0, 0, 0)[j % 6] if ledger.world.has("NAMESPACES") else 0]
     return Submit(idle[0], tokens, namespace, limit, k % 8 != 5 or not ledger.world.has("BARRED"))
 
 
@@ -215,14 +217,18 @@ def _flush(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
 
 
 def _probe(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
-    """A call that the law forbids: for the reason that came up least so far, and one of the calls that it forbids."""
+    """A call that the law forbids: for the reason that came up least so far, and one of the calls that it forbids; each
+    second time one where somebody else in the batch is right."""
     if not ledger.world.has("GUARDED"):
         return None
     idle = next((req for req in REQUESTS if req not in ledger.requests), "F")
     reasons = forbidden(ledger, idle, NAMESPACES[0])
     reason = min(sorted(reasons), key=traffic.probed.__getitem__)
     traffic.probed[reason] += 1
-    return reasons[reason][draw[1] % len(reasons[reason])]
+    acts = reasons[reason]
+    beside: list[Action] = [act for act in acts if isinstance(act, Extend | Decode) and len(act.batch) > 1]
+    acts = beside if beside and draw[2] % 2 else acts
+    return acts[draw[1] % len(acts)]
 
 
 CANDIDATES: dict[str, Callable[[Ledger, Traffic, Draw], Action | None]] = {

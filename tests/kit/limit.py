@@ -10,6 +10,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 LIMIT_S = 10.0  # seconds, unless somebody says otherwise
+LEAST_S = 0.001  # a shorter time is over before Python has looked at a clock twice
 
 
 class Overtime(BaseException):
@@ -53,7 +54,8 @@ class TimeLimit:
             self.began = None
 
     def _wind(self, seconds: float) -> None:
-        signal.setitimer(signal.ITIMER_REAL, seconds, self.seconds)  # and again, should an Overtime be lost somewhere
+        again = max(self.seconds, 0.1)  # should an Overtime be lost somewhere; not so soon that nothing else is done
+        signal.setitimer(signal.ITIMER_REAL, seconds, again)
 
     def _expired(self, *_: object) -> None:
         """The block may be older than the call: then the rest of its time is still to come."""

@@ -7,11 +7,27 @@ as many clauses as the law has reasons to forbid; a call that is wrong in two of
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 from kvledger.spec.action import file_of, name_of
-from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Evict, Extend, Finish, Retract, Submit
+from kvledger.spec.actions import (
+    Abort,
+    Action,
+    Checkpoint,
+    Decode,
+    Evict,
+    Extend,
+    Finish,
+    Retract,
+    Submit,
+    decode,
+    extend,
+)
 from kvledger.spec.ledger import Ledger
-from kvledger.spec.world import Namespace, ReqId
+from kvledger.spec.world import Namespace, ReqId, Token
+
+Grown: TypeAlias = tuple[ReqId, int, Token | None]  # a member of an extend
+Decoded: TypeAlias = tuple[ReqId, Token]  # and of a decode
 
 
 def forbidden(ledger: Ledger, idle: ReqId, namespace: Namespace) -> dict[str, list[Action]]:
@@ -33,32 +49,41 @@ def _of_submit(ledger: Ledger, idle: ReqId, namespace: Namespace) -> Iterator[Ac
 
 
 def _of_growth(ledger: Ledger, idle: ReqId) -> Iterator[Action]:
-    """extend and decode, alone and beside a member that is right."""
-    yield from (Extend(()), Decode(()), Extend(((idle, 1, None),)), Decode(((idle, 0),)))
-    width, good = ledger.world.context_len, list[tuple[ReqId, int, int | None]]()
-    for req, request in ledger.requests.items():
-        end, prefix = len(request.tokens), ledger.prefix(req)
-        upto = min(end, width)
-        token = 0 if upto == end else None
-        yield Extend(((req, prefix, 0 if prefix == end else None),))
-        yield Extend(((req, end + 1, None),))
-        yield Extend(((req, width + 1, 0 if width + 1 == end else None),))
-        yield Extend(((req, end, None),))
-        if prefix + 1 < end:
-            yield Extend(((req, prefix + 1, 0),))
-            if not ledger.world.has("CHUNKED"):
-                yield Extend(((req, prefix + 1, None),))
-        if prefix < upto:
-            good.append((req, upto, token))
-            yield Extend(((req, upto, token), (req, upto, token)))
-            yield Extend(((req, upto, token), (idle, 1, None)))
-        yield Decode(((req, 0),))
-        yield Decode(((req, None),))
-        yield Decode(((req, 0), (req, 0)))
-        yield Decode(((req, 0), (idle, 0)))
+    """extend and decode: each wrong member alone, and behind one that is right."""
+    yield from (Extend(()), Decode(()))
+    extends: list[Grown] = []
+    decodes: list[Decoded] = []
+    wrong_extends: list[Grown] = [(idle, 1, None)]
+    wrong_decodes: list[Decoded] = [(idle, 0)]
+    for req in ledger.requests:
+        mine = list(_members(ledger, req))
+        right = [member for member in mine if extend.requires(ledger, Extend((member,))) is None]
+        extends += right[-1:]
+        wrong_extends += [member for member in mine if member not in right]
+        may = decode.requires(ledger, Decode(((req, 0),))) is None
+        (decodes if may else wrong_decodes).append((req, 0))
+        wrong_decodes += [(req, None)] if may else []
+    yield from (Extend((member,)) for member in wrong_extends)
+    yield from (Decode((member,)) for member in wrong_decodes)
+    for good in extends[:1]:
+        yield Extend((good, good))
+        yield from (Extend((good, bad)) for bad in wrong_extends if bad[0] != good[0])
+    for well in decodes[:1]:
+        yield Decode((well, well))
+        yield from (Decode((well, ill)) for ill in wrong_decodes if ill[0] != well[0])
     most = ledger.world.declared.max_batch
-    if most is not None and len(good) > most:
-        yield Extend(tuple(good[: most + 1]))
+    if most is not None and len(extends) > most:
+        yield Extend(tuple(extends[: most + 1]))
+
+
+def _members(ledger: Ledger, req: ReqId) -> Iterator[Grown]:
+    """An extend of one request, right or wrong in one thing."""
+    end, prefix, width = len(ledger.requests[req].tokens), ledger.prefix(req), ledger.world.context_len
+    for upto in dict.fromkeys((-1, 0, 1, prefix - 1, prefix, min(end, width), end + 1, width + 1)):
+        yield req, upto, 0 if upto == end else None
+    yield req, end, None
+    if prefix + 1 < end:
+        yield from ((req, prefix + 1, 0), (req, prefix + 1, None))
 
 
 def _of_ends(ledger: Ledger, idle: ReqId) -> Iterator[Action]:

@@ -9,7 +9,7 @@ import pytest
 
 from kvledger.spec.rules import RULES
 from kvledger.spec.world import WrongInput
-from kvledger.tests.kit.check import Report, check, make_arguments
+from kvledger.tests.kit.check import Report, check, make_arguments, wanting
 from kvledger.tests.kit.verdict import BROKEN, DEVIATES, NOT_DECLARED, UNREACHED, UNSEEN
 
 
@@ -34,11 +34,15 @@ def test_no_rule_is_broken(kv_report: Report) -> None:
 def test_rule(kv_report: Report, rule: object) -> None:
     """Each rule holds, and could have been broken often enough for that to mean something."""
     verdict = next(each for each in kv_report.verdicts if each.rule is rule)
-    if verdict.word in (NOT_DECLARED, UNSEEN):
-        pytest.skip(f"{verdict.word.lower()}: needs {', '.join(verdict.rule.needs) or 'evidence that was not there'}")
+    if verdict.word == NOT_DECLARED:
+        pytest.skip(f"not declared: needs {', '.join(verdict.rule.needs)}")
+    if verdict.word == UNSEEN:
+        pytest.skip(f"unseen: {wanting(verdict.rule)}")
     if kv_report.outcome.finding is not None and verdict.word != BROKEN:
         pytest.skip("the search ended at another rule")
     if verdict.word == DEVIATES:
         pytest.skip(f"not kept {kv_report.outcome.undone[verdict.rule.id]} times, which no one is blamed for")
-    if verdict.word in (BROKEN, UNREACHED):
-        pytest.fail(f"{verdict.rule.title}: {verdict.word}, armed {verdict.armed} times", pytrace=False)
+    if verdict.word == BROKEN:
+        pytest.fail(f"{verdict.rule.title}: BROKEN, as test_no_rule_is_broken shows", pytrace=False)
+    if verdict.word == UNREACHED:
+        pytest.fail(f"{verdict.rule.title}: UNREACHED, armed {verdict.armed} times", pytrace=False)

@@ -9,15 +9,14 @@ from typing import NamedTuple
 
 
 class Mutant(NamedTuple):
-    """In `file`, `old` (which stands there once) becomes `new`; a check of `backend` must end with `rule`, or with
-    `other`, where the fault breaks two and the draw says which comes first."""
+    """In `file`, `old` (which stands there once) becomes `new`; a check of `backend` must end with one of these rules:
+    a fault may break several, and the draw says which comes first."""
 
     backend: str
     file: str
     old: str
     new: str
-    rule: str
-    other: str = ""
+    rules: str
 
 
 REFERENCE, RELEASE = "reference/backend.py", "reference/release.py"
@@ -53,13 +52,13 @@ GUARDS = [
 ]  # fmt: skip
 # A guard that looks at the first member only, or at one wrong value of many
 MEMBERS = [
-    Mutant("reference", REFERENCE, "any(upto <= len(prefix) for", "any(upto == len(prefix) for", "GUARD-1"),
+    Mutant("reference", REFERENCE, "any(upto <= len(prefix) for", "any(upto == len(prefix) for", "GUARD-1 RAISES"),
     Mutant("reference", REFERENCE, "for prefix, (_, upto, _) in zip(prefixes, act.batch, strict=True)",
            "for prefix, (_, upto, _) in zip(prefixes[:1], act.batch[:1], strict=True)", "GUARD-1"),
     Mutant("reference", REFERENCE, "for req, (_, upto, token) in zip(reqs, act.batch, strict=True):",
            "for req, (_, upto, token) in zip(reqs[:1], act.batch[:1], strict=True):", "GUARD-1"),
     Mutant("reference", REFERENCE, "any(not req.caught_up() or", "any(req is reqs[0] and not req.caught_up() or",
-           "GUARD-1"),
+           "GUARD-1 RAISES"),
     Mutant("reference", REFERENCE, "any(token is None for _, token in act.batch)",
            "any(token is None for _, token in act.batch[:1])", "GUARD-1"),
 ]  # fmt: skip
@@ -68,26 +67,29 @@ DEPTH = [
     Mutant("reference", RELEASE, "free(row[start:there])",
            "free(row[start : min(there, start + 3 * tree_cache.page_size)])", "PAGE-6"),
 ]  # fmt: skip
+SHARED = "NS-1 CACHE-4 CACHE-5 PAGE-5 PAGE-6"
 # What tells two values apart only if a third is there: namespaces, limits inside a page, pages of many slots, tokens
-# that look alike. A wrong match may pass the end of an extend, which is then refused without cause: PAGE-5.
+# that look alike. What is taken for one shows where it is matched (NS-1, CACHE-4), where it is published (CACHE-5), or
+# where a wrong match passes the end of an extend, which is then refused without cause (PAGE-5).
 WIDTH = [
-    Mutant("reference", "reference/request.py", "self.extra_key)", "self.extra_key != 0)", "NS-1", "PAGE-5"),
+    Mutant("reference", "reference/request.py", "self.extra_key)", "self.extra_key != 0)", SHARED),
     Mutant("blocks", BLOCKS, "self.intern(NO_PARENT, request.namespace)",
-           "self.intern(NO_PARENT, request.namespace != 0)", "NS-1", "PAGE-5"),
+           "self.intern(NO_PARENT, request.namespace != 0)", SHARED),
     Mutant("reference", "reference/allocation.py", "min(length, req.match_limit)",
-           "min(length, -(-req.match_limit // tree_cache.page_size) * tree_cache.page_size)", "CACHE-2", "PAGE-5"),
+           "min(length, -(-req.match_limit // tree_cache.page_size) * tree_cache.page_size)", "CACHE-2 PAGE-5"),
     Mutant("blocks", BLOCKS, "min(limit, request.match_limit)",
-           "min(limit, -(-request.match_limit // self.page_size) * self.page_size)", "CACHE-2", "PAGE-5"),
+           "min(limit, -(-request.match_limit // self.page_size) * self.page_size)", "CACHE-2 PAGE-5"),
     Mutant("reference", "reference/request.py", "tuple(self.tokens[:length])", "tuple(map(str, self.tokens[:length]))",
-           "CACHE-5", "CACHE-4"),
+           "CACHE-4 CACHE-5 PAGE-5"),
     Mutant("blocks", BLOCKS, "tuple(request.tokens[index * self.page_size : (index + 1) * self.page_size])",
-           "tuple(map(str, request.tokens[index * self.page_size : (index + 1) * self.page_size]))", "CACHE-4"),
-    Mutant("reference", "reference/request.py", "self.extra_key)", "self.extra_key or None)", "NS-1", "CACHE-5"),
+           "tuple(map(str, request.tokens[index * self.page_size : (index + 1) * self.page_size]))",
+           "CACHE-4 CACHE-5 PAGE-5"),
+    Mutant("reference", "reference/request.py", "self.extra_key)", "self.extra_key or None)", SHARED),
     Mutant("blocks", BLOCKS, "self.intern(NO_PARENT, request.namespace)",
-           "self.intern(NO_PARENT, request.namespace or '')", "NS-1", "PAGE-5"),
+           "self.intern(NO_PARENT, request.namespace or '')", SHARED),
     Mutant("reference", "reference/allocator.py", "slots[:: self.page_size]",
-           "slots[:: 1 << self.page_size.bit_length() - 1]", "the backend raises"),
+           "slots[:: 1 << self.page_size.bit_length() - 1]", "RAISES"),
     Mutant("reference", "reference/allocator.py", "slots[:: self.page_size]",
-           "slots[:: min(self.page_size, 4)]", "the backend raises"),
+           "slots[:: min(self.page_size, 4)]", "RAISES"),
 ]  # fmt: skip
 MUTANTS = [*EDGE, *GUARDS, *MEMBERS, *DEPTH, *WIDTH]

@@ -41,6 +41,7 @@ def test_the_check_names_its_rule(copy: Path, tmp_path: Path, mutant: Mutant) ->
             env = {"PYTHONPATH": str(copy / ".src")}
             done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
             assert done.returncode == 1, done.stdout + done.stderr
-            assert any(f"BROKEN  {rule}" in done.stdout for rule in (mutant.rule, mutant.other) if rule), done.stdout
+            broken = [f"BROKEN  {rule}".replace("RAISES", "the backend raises") for rule in mutant.rules.split()]
+            assert any(words in done.stdout for words in broken), done.stdout
     finally:
         path.write_text(sound)
