@@ -54,8 +54,7 @@ class TimeLimit:
             self.began = None
 
     def _wind(self, seconds: float) -> None:
-        again = max(self.seconds, 0.1)  # should an Overtime be lost somewhere; not so soon that nothing else is done
-        signal.setitimer(signal.ITIMER_REAL, seconds, again)
+        signal.setitimer(signal.ITIMER_REAL, seconds, self.seconds)  # and again, should an Overtime be lost somewhere
 
     def _expired(self, *_: object) -> None:
         """The block may be older than the call: then the rest of its time is still to come."""
