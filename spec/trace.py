@@ -39,6 +39,10 @@ from kvledger.spec.whole_file import write_whole
 from kvledger.spec.world import ReqId, World, WrongInput
 
 VERSION = "1"
+RAISES, HANGS = "RAISES", "HANGS"  # a backend that does is a finding, though no rule names it
+# Seconds that one call may be given: a shorter time is over before Python has looked at a clock twice.
+LEAST_S, MOST_S = 0.001, 1e6
+A_LIMIT = f"seconds, at least {LEAST_S:g} and less than a million"
 VARS = ("mbt::actionTaken", "mbt::nondetPicks", "answer")
 FRAME_EVERY = 64  # steps between two keyframes
 NAMED = {kind.__name__.lower(): stored for kind, stored in ACTIONS.items()}
@@ -193,14 +197,14 @@ def _trace(content: Json, file: str) -> Trace:
 
 
 def _seconds(json: Json, where: str) -> float:
-    if isinstance(json, bool) or not isinstance(json, int | float) or not 0.001 <= json < 1e6:
-        raise wrong(where, json, "seconds, at least 0.001 and less than a million")
+    if isinstance(json, bool) or not isinstance(json, int | float) or not LEAST_S <= json < MOST_S:
+        raise wrong(where, json, A_LIMIT)
     return float(json)
 
 
 def _rule(json: Json, where: str) -> str:
     """Of these words alone: `explain --pytest` makes the name of a test of it."""
-    if not isinstance(json, str) or json not in (*RULES, "RAISES", "HANGS"):
+    if not isinstance(json, str) or json not in (*RULES, RAISES, HANGS):
         raise wrong(where, json, "the id of a rule, RAISES or HANGS")
     return json
 

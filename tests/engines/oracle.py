@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from kvledger.spec.action import apply, file_of, members_of, name_of
+from kvledger.spec.action import apply, file_of, members_of, name_of, publishers_of
 from kvledger.spec.actions import (
     Abort,
     Action,
@@ -24,7 +24,7 @@ from kvledger.spec.actions import (
     Flush,
     Retract,
 )
-from kvledger.spec.actions.giving import Publisher, frees, growing, holding
+from kvledger.spec.actions.giving import frees
 from kvledger.spec.actions.taking import Member, demand, obtainable
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import CachedView, Declaration, RecordView, Totals, View
@@ -67,16 +67,11 @@ def pick(ledger: Ledger, act: Action, policy: Policy) -> Granted | Refused:
             taken = take(ledger, members, policy)
             if isinstance(taken, Refused):
                 return taken
-            return give(ledger, act, growing(ledger, members, taken), taken, (), policy)
-        case Checkpoint(req, upto):
-            return give(ledger, act, [holding(ledger, req, upto)], Granted(), (), policy)
-        case Finish(req, keep, publish):
-            return give(ledger, act, [holding(ledger, req, keep * publish)], Granted(), (req,), policy)
-        case Retract(req):
-            return give(ledger, act, [], Granted(), (req,), policy)
-        case Abort(req) if ledger.holds_row(req):
-            committed = ledger.records[req].committed_len
-            return give(ledger, act, [holding(ledger, req, committed)], Granted(), (req,), policy)
+            return give(ledger, act, taken, (), policy)
+        case Checkpoint():
+            return give(ledger, act, Granted(), (), policy)
+        case Finish(req) | Retract(req) | Abort(req) if ledger.holds_row(req):
+            return give(ledger, act, Granted(), (req,), policy)
         case Evict(n):
             return Granted(evicted=leaves(ledger, (), n + policy.at_will(2), policy))
         case Flush():
@@ -127,16 +122,10 @@ def leaves(ledger: Ledger, reading: Collection[PageId], n: int, policy: Policy) 
     return frozenset(gone)
 
 
-def give(
-    ledger: Ledger,
-    act: Action,
-    publishers: list[Publisher],
-    granted: Granted,
-    leaving: tuple[ReqId, ...],
-    policy: Policy,
-) -> Granted:
+def give(ledger: Ledger, act: Action, granted: Granted, leaving: tuple[ReqId, ...], policy: Policy) -> Granted:
     """What is published, as far as the policy likes, and what is freed by that."""
     declared, joined = ledger.world.declared, dict[Tag, set[PageId]]()
+    publishers = publishers_of(ledger, act, granted)
     published: list[tuple[ReqId, tuple[PageId, ...]]] = []
     for req, protected, upto, table in publishers if name_of(act) in declared.publishes_on else ():
         request, first = ledger.requests[req], protected // ledger.world.page_size

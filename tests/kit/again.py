@@ -14,7 +14,7 @@ from kvledger.spec.world import World
 from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade
-from kvledger.tests.kit.shrink import Call, run_again
+from kvledger.tests.kit.shrink import Call, calls_of, run_again
 from kvledger.tests.report.terminal import Screen, show
 
 
@@ -33,7 +33,7 @@ def replay_trace(
         grade = grade._replace(view=True, content=True)
     if limit_s is not None:
         grade = grade._replace(limit_s=limit_s)
-    calls = calls_of(trace)
+    calls = calls_stored(trace)
     drain = trace.draining_since is not None
     found, lockstep = run_again(load_backend(backend), trace.world, calls, grade=grade, name=backend, drain=drain)
     made = len(lockstep.steps[: lockstep.draining_since])
@@ -64,9 +64,9 @@ def _made(calls: int, made: int, path: str) -> str:
     return words if made == calls else f"{made} of {words} could be made"
 
 
-def calls_of(trace: Trace) -> list[Call]:
+def calls_stored(trace: Trace) -> list[Call]:
     """The actions of a stored run; not those of the drain probe, which makes its own."""
-    return [(step.act, step.probe) for step in trace.steps[: trace.draining_since]]
+    return calls_of(trace.steps[: trace.draining_since])
 
 
 def grade_of(trace: Trace) -> Grade:

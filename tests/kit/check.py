@@ -15,15 +15,15 @@ from typing import cast
 from tqdm import tqdm
 
 from kvledger.spec.rules import RULES, VIEW_PARTS, Rule
-from kvledger.spec.trace import Trace, text, write
+from kvledger.spec.trace import A_LIMIT, LEAST_S, MOST_S, Trace, text, write
 from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.calibration import calibrate
 from kvledger.tests.kit.generate import POOLS, Pool
-from kvledger.tests.kit.limit import LEAST_S, LIMIT_S
+from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.load import NAMES, load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
-from kvledger.tests.kit.shrink import CALLS, SECONDS, Shrunk, run_again, shrink
+from kvledger.tests.kit.shrink import CALLS, SECONDS, Shrunk, calls_of, run_again, shrink
 from kvledger.tests.kit.verdict import ENOUGH, HOLDS, UNREACHED, UNSEEN, Verdict, counted, verdicts
 from kvledger.tests.report import json_file
 from kvledger.tests.report.terminal import Screen, show
@@ -79,9 +79,9 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
 
 def ask_limit(args: argparse.Namespace) -> float | None:
     """The seconds of --limit, if it was given. Raises WrongInput."""
-    if args.limit is None or LEAST_S <= args.limit < 1e6:
+    if args.limit is None or LEAST_S <= args.limit < MOST_S:
         return cast(float | None, args.limit)
-    raise WrongInput(f"--limit {args.limit}: expected seconds, at least {LEAST_S:g} and less than a million")
+    raise WrongInput(f"--limit {args.limit}: expected {A_LIMIT}")
 
 
 def make_arguments(profile: str, seed: int) -> argparse.Namespace:
@@ -269,7 +269,7 @@ def without_view(small: Shrunk, outcome: Outcome, target: str, grade: Grade) -> 
         return "No view was looked at; with one, the step where the books go wrong may be an earlier one."
     if "kind" not in small.finding.facts:
         return None
-    calls = [(step.act, step.probe) for step in small.steps]
+    calls = calls_of(small.steps)
     blind = grade._replace(view=False)
     try:
         found, _ = run_again(load_backend(target), outcome.world, calls, grade=blind, name=target, drain=True)

@@ -10,7 +10,6 @@ from typing import TypeVar
 
 T = TypeVar("T")
 LIMIT_S = 10.0  # seconds, unless somebody says otherwise
-LEAST_S = 0.001  # a shorter time is over before Python has looked at a clock twice
 
 
 class Overtime(BaseException):

@@ -17,14 +17,13 @@ from kvledger.spec.monitor import Monitor
 from kvledger.spec.page import pages_for
 from kvledger.spec.rules import RULES, VIEW_PARTS, Broken
 from kvledger.spec.tidy import numbers, tidy, tidy_view
-from kvledger.spec.trace import Step
+from kvledger.spec.trace import HANGS, RAISES, Step
 from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.limit import LIMIT_S, Overtime, TimeLimit
 from kvledger.tests.kit.load import brief, build, place_of
 from kvledger.tests.kit.strike import struck
 
 T = TypeVar("T")
-RAISES, HANGS = "RAISES", "HANGS"  # a backend that does is a finding, though no rule names it
 DRAIN = "drain"  # how the requests of the drain probe are called
 # The drain probe asks for what must be free by then: a refusal there says that something was lost.
 LOST = {"PAGE-5": "PAGE-2", "ROW-4": "ROW-1"}

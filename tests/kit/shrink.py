@@ -17,9 +17,9 @@ from kvledger.spec.action import file_of
 from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
 from kvledger.spec.backend import Make
 from kvledger.spec.ledger import Ledger
-from kvledger.spec.trace import Step
+from kvledger.spec.trace import HANGS, Step
 from kvledger.spec.world import World, WrongInput
-from kvledger.tests.kit.lockstep import HANGS, Finding, Grade, Lockstep
+from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 
 # What shrinking may cost; then the shortest program so far stands. Calls, for these are the same on every machine; and
 # seconds, for an engine whose calls take long. The zoo's longest needs 20,000 calls, and 3 seconds.
@@ -70,7 +70,7 @@ def confirmed(make: Make, lockstep: Lockstep, finding: Finding, *, name: str) ->
     """What a lockstep found, or REC-3 in its place: only a second run tells whether stale lengths are behind it."""
     if finding.rule == HANGS or not (lockstep.grade.scramble and lockstep.world.has("SCRAMBLE")):
         return finding
-    calls = _calls(lockstep.steps[: lockstep.draining_since])
+    calls = calls_of(lockstep.steps[: lockstep.draining_since])
     drain = lockstep.draining_since is not None
     with suppress(WrongInput):  # it does not repeat itself: what was found stands
         again, _ = run_again(make, lockstep.world, calls, grade=lockstep.grade, name=name, drain=drain)
@@ -124,7 +124,7 @@ def shrink(
     draining_since: the steps before the drain probe, if the finding came up in it. progress: called after each trial
     with the length of the shortest program so far.
     """
-    unshrunk, drain, everything = Shrunk(finding, steps, draining_since), draining_since is not None, _calls(steps)
+    unshrunk, drain, everything = Shrunk(finding, steps, draining_since), draining_since is not None, calls_of(steps)
     attempt = partial(breaks_again, make, world, rule=finding.rule, name=name)
     quick, most = grade, math.inf
     if finding.rule == HANGS:
@@ -177,13 +177,14 @@ class _Trials:
         return False
 
 
-def _calls(steps: Sequence[Step]) -> list[Call]:
+def calls_of(steps: Sequence[Step]) -> list[Call]:
+    """What was asked in these steps, without what was answered."""
     return [(step.act, step.probe) for step in steps]
 
 
 def _performed(finding: Finding, lockstep: Lockstep) -> list[Call]:
     """The calls up to the finding; those of the drain probe come by themselves."""
-    return _calls(lockstep.steps[: finding.step if lockstep.draining_since is None else lockstep.draining_since])
+    return calls_of(lockstep.steps[: finding.step if lockstep.draining_since is None else lockstep.draining_since])
 
 
 def _simpler(calls: list[Call]) -> Iterator[list[Call]]:

@@ -25,7 +25,7 @@ from kvledger.spec.worlds import WORLDS
 from kvledger.tests.kit.load import build, load_backend
 from kvledger.tests.kit.lockstep import Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
-from kvledger.tests.kit.shrink import run_again
+from kvledger.tests.kit.shrink import calls_of, run_again
 from kvledger.tests.vectors.make import BROKEN, file_of, stored
 from kvledger.tests.zoo import FAULTS
 from kvledger.tests.zoo.hunt import BLIND, expected
@@ -82,7 +82,7 @@ def distances() -> str:
         make = load_backend(f"kvledger.tests.zoo.{fault}:make")
         seen = search(make, name=fault, budget=BUDGETS["ci"], seed_number=0, grade=Grade())
         assert seen.finding is not None and seen.finding.first_strike is not None
-        calls = [(step.act, step.probe) for step in seen.steps]
+        calls = calls_of(seen.steps)
         dark, _ = run_again(make, seen.world, calls, grade=BLIND, name=fault, drain=True)
         strike = seen.finding.first_strike
         cells = [

@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from kvledger.spec.trace import Trace, judge, read
+from kvledger.spec.trace import HANGS, RAISES, Trace, judge, read
 from kvledger.spec.world import World, WrongInput
-from kvledger.tests.kit.again import calls_of
+from kvledger.tests.kit.again import calls_stored
 from kvledger.tests.kit.load import load_backend
-from kvledger.tests.kit.lockstep import HANGS, RAISES, Finding, named_in_drain
+from kvledger.tests.kit.lockstep import Finding, named_in_drain
 from kvledger.tests.report.terminal import YOURS, Screen, show
 
 NOT_STORED = (RAISES, HANGS, "REC-3")
@@ -85,7 +85,7 @@ def _in_drain(trace: Trace, step: int) -> bool:
 
 def as_pytest(trace: Trace) -> str:
     """A test of its own: the world, the actions, and that nothing is found."""
-    calls = calls_of(trace)
+    calls = calls_stored(trace)
     kinds = sorted({type(act).__name__ for act, _ in calls})
     rule = (trace.rule or "run").lower().replace("-", "_")
     lines = [f"        ({act!r}, {probe})," for act, probe in calls]

@@ -21,10 +21,10 @@ from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.page import page_of
 from kvledger.spec.rules import RULES, Broken, Rule
-from kvledger.spec.trace import Step
+from kvledger.spec.trace import HANGS, RAISES, Step
 from kvledger.spec.world import World
 from kvledger.tests.kit.limit import LIMIT_S
-from kvledger.tests.kit.lockstep import HANGS, RAISES, Finding
+from kvledger.tests.kit.lockstep import Finding
 from kvledger.tests.kit.verdict import DEVIATES, HOLDS, Verdict
 
 WIDTH = 80

@@ -21,7 +21,7 @@ from kvledger.tests.kit.generate import KINDS, POOLS, PROFILES, REQUESTS, STRIDE
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 from kvledger.tests.kit.search import BUDGETS, MOVES, Outcome, search
-from kvledger.tests.kit.shrink import Shrunk, run_again, shrink
+from kvledger.tests.kit.shrink import Shrunk, calls_of, run_again, shrink
 from kvledger.tests.kit.verdict import ENOUGH
 from kvledger.tests.unit.written import Bench, odd
 from kvledger.tests.zoo import FAULTS
@@ -135,7 +135,7 @@ def test_shrinking_keeps_the_rule_and_shortens(fault: str) -> None:
                    draining_since=found.draining_since)  # fmt: skip
     assert small.finding.rule == found.finding.rule
     assert len(small.steps) <= SHORTEST[fault] + 1 < len(found.steps)
-    calls = [(step.act, step.probe) for step in small.steps]
+    calls = calls_of(small.steps)
     again, lockstep = run_again(make, found.world, calls, grade=grade, name=fault, drain=found.drained)
     assert small.steps[-1] == lockstep.steps[-1]
     assert again is not None and (again.rule, again.step) == (small.finding.rule, small.finding.step)
@@ -182,7 +182,7 @@ def test_shrinking_has_a_budget() -> None:
     assert told == sorted(told, reverse=True) and told[-1] == len(whole.steps)
     assert len(small(seconds=0).steps) == len(at_once.steps)
     for each in (at_once, soon, whole):
-        calls = [(step.act, step.probe) for step in each.steps]
+        calls = calls_of(each.steps)
         again, _ = run_again(make, found.world, calls, grade=SEEING, name="locked", drain=False)
         assert again is not None and again.rule == each.finding.rule == "LOCK-2"
 

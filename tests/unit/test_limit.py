@@ -13,9 +13,10 @@ import pytest
 from kvledger.reference.backend import Backend as Reference
 from kvledger.spec.actions import Action, Extend, Submit
 from kvledger.spec.monitor import Monitor
+from kvledger.spec.trace import HANGS, LEAST_S
 from kvledger.spec.world import World
-from kvledger.tests.kit.limit import LEAST_S, Overtime, TimeLimit
-from kvledger.tests.kit.lockstep import HANGS, Finding, Grade, Lockstep
+from kvledger.tests.kit.limit import Overtime, TimeLimit
+from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 
 WORLD = World(rows=3, context_len=7, pages=8, page_size=2)
 METHODS = ("do", "view", "write", "read", "scramble")

@@ -16,7 +16,7 @@ from kvledger.spec.answer import Reply
 from kvledger.spec.rules import RULES
 from kvledger.spec.trace import Step, Trace, read, write
 from kvledger.spec.world import World
-from kvledger.tests.kit.again import calls_of
+from kvledger.tests.kit.again import calls_stored
 from kvledger.tests.kit.lockstep import Grade
 from kvledger.tests.kit.shrink import run_again
 from kvledger.tests.report.explain import as_pytest
@@ -76,7 +76,7 @@ def test_how_much_later_answers_alone_show_it(bench: Bench) -> None:
     code, screen = bench.check("kvledger.tests.zoo.refused_keeps_row:make")
     stored = read(commands(screen)["again"][1])
     blind = Grade(view=False)
-    found, _ = run_again(make_refused, stored.world, calls_of(stored), grade=blind, name="blind", drain=True)
+    found, _ = run_again(make_refused, stored.world, calls_stored(stored), grade=blind, name="blind", drain=True)
     assert code == 1 and found is not None and found.rule == "ROW-1"
     later = found.step - len(stored.steps)
     assert f"\nWithout a view these calls show it {later} steps later, as ROW-1.\n" in screen
@@ -225,7 +225,7 @@ def test_a_request_may_be_called_as_the_drain_probe_calls_its_own() -> None:
     """How many steps come before the probe is stored: names say nothing."""
     mine, drains = (Step(Submit(req, (0,), 0), Reply()) for req in ("drainage", "drain0"))
     trace = Trace(World(1, 1, 1, 1), (mine, drains), "PAGE-2", 2, draining_since=1)
-    assert calls_of(trace) == [(mine.act, False)]
+    assert calls_stored(trace) == [(mine.act, False)]
     assert repr(mine.act) in as_pytest(trace) and repr(drains.act) not in as_pytest(trace)
 
 
