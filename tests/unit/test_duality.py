@@ -8,7 +8,7 @@ rule; any other exception fails the test.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import combinations, product
@@ -17,7 +17,7 @@ from typing import TypeAlias
 import pytest
 
 from kvledger.spec.action import file_of, members_of, name_of
-from kvledger.spec.actions import Action
+from kvledger.spec.actions import Action, Extend, extend
 from kvledger.spec.answer import Freed, Granted, Refused
 from kvledger.spec.explore import Answer, moves
 from kvledger.spec.ledger import Ledger
@@ -72,6 +72,36 @@ def test_every_rule_that_one_answer_can_break_is_named() -> None:
     named = {rule for name in NEAR for rule in judge_near(name)[0]} - {None}
     shown = {rule.id for rule in RULES.values() if rule.must and {"ANSWER", "FREED"}.intersection(rule.shown_by)}
     assert named == shown - NOT_IN_ONE_ANSWER
+
+
+def test_the_order_of_a_batch_decides_nothing() -> None:
+    """Who publishes a key first, and who merges then, is the backend's affair, whoever stands first in the call."""
+    world, scope = OTHERS["BATCHES"]
+    pairs = 0
+    for ledger in reachable(world, scope):
+        for act in moves(ledger, scope):
+            if not isinstance(act, Extend) or len(act.batch) < 2 or extend.requires(ledger, act) is not None:
+                continue
+            pairs += 1
+            assert outcomes(ledger, act) == outcomes(ledger, Extend(act.batch[::-1]))
+    assert pairs > 1
+
+
+def outcomes(ledger: Ledger, act: Extend) -> set[Hashable]:
+    """What each legal grant gives to whom, by name."""
+    reqs = [req for req, _, _ in act.batch]
+    starting = [req for req in reqs if not ledger.holds_row(req)]
+    return {
+        (
+            frozenset(zip(reqs, answer.pages, strict=True)),
+            frozenset(zip(starting, zip(answer.rows, answer.matched, strict=True), strict=True)),
+            answer.published,
+            answer.evicted,
+            answer.freed,
+        )
+        for answer in extend.answers(ledger, act, False)
+        if isinstance(answer, Granted)
+    }
 
 
 @cache
