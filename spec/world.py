@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields
 from typing import TypeAlias
 
 ReqId: TypeAlias = str
-Holder: TypeAlias = str  # whom a record or a lock belongs to: a request; later a session, transfer or pin
+SessionId: TypeAlias = str  # never the id of a live request at the same time
+Holder: TypeAlias = str  # whom a record or a lock belongs to: a request or a session; later a transfer or pin
 Row: TypeAlias = int  # 0 is the padding row
 PageId: TypeAlias = int  # 0 is the padding page
 Slot: TypeAlias = int  # page * page_size + offset
@@ -26,11 +27,15 @@ CAPABILITIES = {
     "EVICT": "evict(n) may be called from outside",
     "CHECKPOINT": "a running request's prefix may be published (cache_unfinished_req)",
     "CHUNKED": "a prompt may be extended in parts",
+    "DRAFTS": "slots are reserved ahead for drafted tokens, and the accepted ones committed (speculative decoding)",
+    "SESSIONS": "a conversation's record outlives its turns (SessionAwareCache, StreamingSession)",
+    "SPLIT_ADMIT": "a request may match and lock before it takes a row (schedulers that match first)",
     "GUARDED": "a call outside what an action requires is answered with a refusal",
     "CONTENT": "write(slots, tags) and read(req) -> tags, through the backend's own table",
     "VIEW": "view() shows the backend's own books",
     "SCRAMBLE": "scramble() overwrites the stale lengths of records that hold nothing",
 }
+UNCOMMON = frozenset({"DUPLICATES", "DRAFTS", "SESSIONS", "SPLIT_ADMIT"})  # declared only where said
 # What a submit may carry, and an engine may decline to know.
 OPTIONS = {
     "NAMESPACES": "several namespaces",
@@ -38,7 +43,7 @@ OPTIONS = {
     "BARRED": "publish = False",
 }
 MOST = 2**31 - 1  # of rows, columns, pages, slots: what a table of int32 can address
-PUBLISHING = ("extend", "decode", "checkpoint", "finish", "abort")
+PUBLISHING = ("extend", "decode", "commit", "checkpoint", "finish", "abort")
 
 
 class WrongInput(ValueError):
@@ -49,7 +54,7 @@ class WrongInput(ValueError):
 class Declaration:
     """How a backend works where good engines differ. The law asks it; nothing in it excuses a lost page.
 
-    publishes_on: the actions that publish pages (SGLang: checkpoint, finish; vLLM: extend, decode).
+    publishes_on: the actions that publish pages (SGLang: checkpoint, finish; vLLM: extend, decode, commit).
     max_batch: how many members one call may have; a refusal is of the whole batch. None: any number.
     headroom: pages kept back when a request starts (vLLM's watermark). Unit: pages.
     match_backoff: pages dropped from the longest match (EAGLE: 1).
@@ -60,7 +65,7 @@ class Declaration:
 
     name: str = "unnamed"
     version: str = ""
-    capabilities: frozenset[str] = frozenset(CAPABILITIES) - {"DUPLICATES"}
+    capabilities: frozenset[str] = frozenset(CAPABILITIES) - UNCOMMON
     publishes_on: frozenset[str] = frozenset({"checkpoint", "finish"})
     max_batch: int | None = None
     headroom: int = 0

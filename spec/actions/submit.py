@@ -14,17 +14,19 @@ from kvledger.spec.actions.taking import judge_evicted, judge_refused
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.edit import Edit
 from kvledger.spec.ledger import Ledger, Request
-from kvledger.spec.world import Namespace, ReqId, Token
+from kvledger.spec.world import Namespace, ReqId, SessionId, Token
 
 
 class Submit(NamedTuple):
-    """match_limit: no more than this many tokens may come from the cache. publish False: nothing of it is shared."""
+    """match_limit: no more than this many tokens may come from the cache. publish False: nothing of it is shared.
+    session: the conversation whose next turn this is; it comes into being with its first."""
 
     req: ReqId
     tokens: tuple[Token, ...]
     namespace: Namespace
     match_limit: int | None = None
     publish: bool = True
+    session: SessionId | None = None
 
 
 def requires(ledger: Ledger, act: Submit) -> str | None:
