@@ -9,26 +9,38 @@ from typing import Protocol, TypeVar, cast
 from kvledger.spec.actions import (
     Abort,
     Action,
+    Admit,
     Checkpoint,
+    Close,
+    Commit,
     Decode,
+    Defer,
     Evict,
     Extend,
     Finish,
     Flush,
+    MatchPrefix,
+    Reserve,
     Retract,
     Submit,
     abort,
+    admit,
     checkpoint,
+    close,
+    commit,
     decode,
+    defer,
     evict,
     extend,
     finish,
     flush,
+    match_prefix,
+    reserve,
     retract,
     submit,
 )
 from kvledger.spec.actions.giving import Publisher
-from kvledger.spec.actions.taking import Member
+from kvledger.spec.actions.taking import Member, trims
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.edit import Edit
 from kvledger.spec.ledger import Ledger
@@ -55,15 +67,24 @@ class ActionFile(Protocol[A]):
 
 FILES: dict[type, ModuleType] = {
     Submit: submit,
+    Admit: admit,
+    Defer: defer,
+    MatchPrefix: match_prefix,
     Extend: extend,
     Decode: decode,
+    Reserve: reserve,
+    Commit: commit,
     Checkpoint: checkpoint,
     Finish: finish,
     Retract: retract,
     Abort: abort,
+    Close: close,
     Evict: evict,
     Flush: flush,
 }
+NAMES = {action: file.__name__.rpartition(".")[2] for action, file in FILES.items()}
+TAKING = (Extend, Decode, Reserve)
+MATCHING = (Admit, MatchPrefix)
 
 
 def file_of(act: Action) -> ActionFile[Action]:
@@ -72,15 +93,14 @@ def file_of(act: Action) -> ActionFile[Action]:
 
 
 def name_of(act: Action) -> str:
-    """The action's name: extend, decode, ..."""
-    return type(act).__name__.lower()
+    """The action's name: extend, match_prefix, ..."""
+    return NAMES[type(act)]
 
 
 def members_of(ledger: Ledger, act: Action) -> list[Member]:
-    """Who needs KV for which positions in this action; nobody, in those that take nothing."""
-    if isinstance(act, Extend):
-        return extend.members(ledger, act)
-    return decode.members(ledger, act) if isinstance(act, Decode) else []
+    """Who needs slots for which positions in this action, or a match; nobody, in those that take nothing."""
+    file = FILES[type(act)]
+    return file.members(ledger, act) if isinstance(act, TAKING + MATCHING) else []
 
 
 def publishers_of(ledger: Ledger, act: Action, answer: Granted) -> list[Publisher]:
@@ -89,11 +109,17 @@ def publishers_of(ledger: Ledger, act: Action, answer: Granted) -> list[Publishe
 
 
 def apply(ledger: Ledger, act: Action, answer: Granted | Refused, *, in_place: bool = False) -> Edit:
-    """Write what a judged answer makes true. A refusal has an effect too: what it evicted is gone."""
+    """Write what a judged answer makes true. A refusal has an effect too: what it evicted is gone, and what lay beyond
+    the prefix of a turn that would have started."""
     edit = Edit(ledger, in_place=in_place)
-    edit.evict(answer.evicted)
+    locked = [page for page in answer.evicted if ledger.page(page).locks]  # until somebody leaves
+    edit.evict(answer.evicted if not locked else set(answer.evicted).difference(locked))
     if isinstance(answer, Granted):
         file_of(act).effect(edit, act, answer)
+    else:
+        for session, upto, _ in trims(ledger, members_of(ledger, act)):
+            edit.cut(session, upto)
+    edit.evict(locked)
     return edit
 
 

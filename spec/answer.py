@@ -33,6 +33,7 @@ class Granted:
     pages: each member's new pages, by position. published: for each holder that published, the pages of
     [protected, k) as they stand under their keys from now on; k is protected + their number, in pages.
     evicted: the pages that left the cache to make room. freed: what was given back (None: cannot tell).
+    reserved: of a reserve, how far slots reach now, in tokens.
     """
 
     rows: tuple[Row, ...] = ()
@@ -41,6 +42,7 @@ class Granted:
     published: Published = ()
     evicted: frozenset[PageId] = frozenset()
     freed: Freed | None = None
+    reserved: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Refused:
 
     short: "rows" or "pages"; None: not short of anything, but forbidden now (a flush while a request runs, a
     call outside what the action requires). evicted: the pages that left the cache before it gave up. freed: nothing,
-    if it can tell.
+    or what lay beyond the prefix of a turn that did not start (None: cannot tell).
     """
 
     short: str | None = None
@@ -64,7 +66,7 @@ class Reply:
     rows: the row of each member that starts (capability ROWS), in batch order.
     matched: the slots of the prefix found, for each member that starts.
     slots: the slots of each member's new positions. checkpoint: one member, the slots of [protected, k) as the
-    row lists them from now on.
+    row lists them from now on. reserve: one member, the slots of [allocated, as far as they reach).
     published: request -> k, the length under keys from now on, for each request that published.
     evicted: pages that left the cache. freed: what was given back, with repetitions (None: cannot tell).
     listed: request -> the slots of [protected, k) as its row lists them from now on, where DUPLICATES leaves a choice

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from kvledger.spec.actions import Action
 from kvledger.spec.answer import Freed, Refused, Reply
-from kvledger.spec.world import Declaration, PageId, ReqId, Row, Slot, World
+from kvledger.spec.world import Declaration, Holder, PageId, Row, Slot, World
 
 __all__ = [
     "Action",
@@ -39,7 +39,7 @@ __all__ = [
 
 
 class RecordView(NamedTuple):
-    """One request's KV record as the backend keeps it. Lengths in tokens. row None: the backend has no rows."""
+    """One holder's KV record as the backend keeps it. Lengths in tokens. row None: the backend has no rows."""
 
     row: Row | None
     protected_len: int
@@ -57,7 +57,7 @@ class CachedView(NamedTuple):
 class Totals(NamedTuple):
     """The backend's own statistics, in pages. available + evictable + protected + private = all pages (CONS-1).
 
-    evictable: cached and unlocked. protected: cached and locked. private: held by one request.
+    evictable: cached and unlocked. protected: cached and locked. private: held by one request or session.
     """
 
     available: int
@@ -71,16 +71,17 @@ class View:
     """A backend's own books after an action. None: this backend cannot show that part.
 
     free_rows, free_pages: as the backend lists them, repetitions kept, in any order.
-    records: of every live request that the backend believes to hold KV, and of no other.
-    table: the slots of [0, allocated_len) of each of those requests, read from the backend's own table; what stands
+    records: of every live request and every session that the backend believes to hold KV, and of no other. A record
+    that is lent to a turn stands there once, under the turn or under its session.
+    table: the slots of [0, allocated_len) of each of them, read from the backend's own table; what stands
     behind them is not looked at.
     cached: every page in the prefix cache.
     """
 
     free_rows: Sequence[Row] | None = None
     free_pages: Sequence[PageId] | None = None
-    records: Mapping[ReqId, RecordView] | None = None
-    table: Mapping[ReqId, Sequence[Slot]] | None = None
+    records: Mapping[Holder, RecordView] | None = None
+    table: Mapping[Holder, Sequence[Slot]] | None = None
     cached: Mapping[PageId, CachedView] | None = None
     totals: Totals | None = None
 
@@ -105,8 +106,8 @@ class KeepsContent(Protocol):
     def write(self, slots: Sequence[Slot], tags: Sequence[int], /) -> None:
         """Called by the kit after each grant, as a forward pass would: slots[i] now holds tags[i]."""
 
-    def read(self, req: ReqId, /) -> Sequence[int]:
-        """The tags of [0, committed_len) of a request, through the backend's own table."""
+    def read(self, holder: Holder, /) -> Sequence[int]:
+        """The tags of [0, committed_len) of a request, or an idle session, that holds KV: through the backend's table."""
 
 
 @runtime_checkable

@@ -12,9 +12,9 @@ from itertools import permutations
 from typing import TypeAlias
 
 from kvledger.spec.ledger import Ledger, Names, Tag
-from kvledger.spec.world import PageId, ReqId
+from kvledger.spec.world import PageId, ReqId, SessionId
 
-Mark: TypeAlias = tuple[int, ...]  # of a request, all that matters but its tokens; and its number, where asked for
+Mark: TypeAlias = tuple[int, ...]  # of a request or session, all that matters but its tokens; and its number, if asked
 Ends: TypeAlias = tuple[tuple[Tag, Mark], ...]
 Cached: TypeAlias = frozenset[tuple[Tag, Hashable]]
 
@@ -40,21 +40,23 @@ def remembering() -> Callable[[Ledger], Hashable]:
 
 
 def with_tokens(ledger: Ledger) -> list[tuple[Ends, Cached]]:
-    """The state up to renaming, but for its tokens: where each request ends, and what is cached.
+    """The state up to renaming, but for its tokens: where each request and session ends, and what is cached.
 
     A key with several pages has them told apart by who reads which. For that the requests have numbers, and there is
-    one form for each way to number them; one form only without DUPLICATES.
+    one form for each way to number them; one form only without DUPLICATES. Sessions keep their names' order.
     """
     ends = {req: (request.trail[-1], mark(ledger, req)) for req, request in ledger.requests.items()}
+    sessions = sorted(ledger.sessions)
+    idle = [_of_session(ledger, name, number) for number, name in enumerate(sessions)]
     if not ledger.world.has("DUPLICATES"):
         keys: dict[Tag, Hashable] = dict.fromkeys(ledger.index, ())
-        return [(tuple(sorted(ends.values())), frozenset(keys.items()))]
+        return [(tuple(sorted([*ends.values(), *idle])), frozenset(keys.items()))]
     forms: list[tuple[Ends, Cached]] = []
     for reqs in permutations(ends):
-        numbered = sorted((tag, (*each, reqs.index(req))) for req, (tag, each) in ends.items())
+        numbered = sorted([*((tag, (*each, reqs.index(req))) for req, (tag, each) in ends.items()), *idle])
         readers: dict[PageId, list[int]] = {}
-        for number, req in enumerate(reqs):
-            for page in ledger.locks.get(req, ()):
+        for number, holder in enumerate((*reqs, *sessions)):
+            for page in ledger.locks.get(holder, ()):
                 readers.setdefault(page, []).append(number)
         cached = ((key, sorted(readers.get(page, []) for page in entry.pages)) for key, entry in ledger.index.items())
         forms.append((tuple(numbered), frozenset((key, tuple(map(tuple, pages))) for key, pages in cached)))
@@ -86,13 +88,22 @@ def _tree(names: Names, ends: Ends, cached: Cached) -> tuple[Hashable, ...]:
 
 
 def mark(ledger: Ledger, req: ReqId) -> Mark:
-    """All that matters of a request but its tokens."""
+    """All that matters of a request but its tokens. A session's place among them says whose turn it is."""
     request, record = ledger.requests[req], ledger.record(req)
     limit = -1 if request.match_limit is None else request.match_limit
-    return (record.holds_kv, record.protected_len, record.committed_len, record.allocated_len, limit, request.publish)
+    admitted = len(ledger.admitted[req]) if req in ledger.admitted else -1
+    session = -1 if request.session is None else sorted(ledger.sessions).index(request.session)
+    return record.holds_kv, *record[1:], limit, request.publish, admitted, session
+
+
+def _of_session(ledger: Ledger, name: SessionId, number: int) -> tuple[Tag, Mark]:
+    """Where what a session holds ends, and all that matters of it but tokens. 2: no request's mark begins so."""
+    session, record = ledger.sessions[name], ledger.record(name)
+    end = session.trail[-1] if session.trail else session.root
+    return end, (2, *record[1:], session.turn is not None, session.settled, session.closing, number)
 
 
 def exact(ledger: Ledger) -> Hashable:
     """The state with all its names: what an unreduced search goes by, to hold `canon` against it."""
-    maps = (ledger.requests, ledger.records, ledger.tables, ledger.locks, ledger.pages, ledger.index)
+    maps = (ledger.requests, ledger.sessions, ledger.admitted, ledger.records, ledger.tables, ledger.locks, ledger.pages, ledger.index)
     return tuple(frozenset(each.items()) for each in maps)

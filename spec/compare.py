@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from kvledger.spec.actions import Abort, Action, Admit, Close, Extend, Finish, Reserve, Retract
 from kvledger.spec.backend import CachedView, RecordView, Totals, View
 from kvledger.spec.ledger import Ledger, Tag, slots_in
 from kvledger.spec.page import CACHED, FREE, PRIVATE, page_of, pages_for
-from kvledger.spec.world import PageId, ReqId, Row, Slot
+from kvledger.spec.world import Holder, PageId, Row, Slot
+
+Shown = TypeVar("Shown")
 
 # Kind of disagreement -> the rule it breaks. After a refusal every kind breaks ATOM-1, after a probe GUARD-1.
 RULE_OF = {
@@ -48,6 +51,20 @@ RULE_OF = {
 }
 
 
+# What a session's own rules name, where a step owes something to one.
+OF_SESSIONS = frozenset({
+    "holds KV without cause",
+    "holds no KV though it should",
+    "is on another row",
+    "has other lengths",
+    "a held row is on the free list",
+    "a private page is on the free list",
+    "a locked page is on the free list",
+    "the page has other locks",
+})  # fmt: skip
+OF_LENGTHS = frozenset({"has other lengths", "has lengths out of order"})
+
+
 class Difference(NamedTuple):
     """One disagreement: what kind, about what ("row 3", "page 5", a request), and both sides in words."""
 
@@ -57,23 +74,69 @@ class Difference(NamedTuple):
     backend: str
 
 
+class Owed(NamedTuple):
+    """What one step owes beyond what every step does. rule: what kinds of disagreement are called, of records only if
+    they are about these holders."""
+
+    rule: str | None = None
+    kinds: frozenset[str] = frozenset()
+    holders: frozenset[Holder] = frozenset()
+
+    def named(self, difference: Difference) -> str | None:
+        """The rule that this disagreement breaks, if it is one of these."""
+        about = difference.subject in self.holders or difference.subject.startswith(("row ", "page "))
+        return self.rule if about and difference.kind in self.kinds else None
+
+
+def owed_by(ledger: Ledger, act: Action) -> Owed:
+    """What this step owes to a session, or to drafts. ledger: before it."""
+    match act:
+        case Reserve(req):
+            return Owed("DRAFT-1", OF_LENGTHS, frozenset({req}))
+        case Close(session):
+            turn = ledger.sessions[session].turn
+            return Owed("SES-3", OF_SESSIONS, frozenset({session, turn or session}))
+        case Finish(req) | Retract(req) | Abort(req) if (talk := ledger.requests[req].session) is not None:
+            ends = not isinstance(act, Retract) and ledger.sessions[talk].closing
+            rule = "SES-3" if ends else "SES-4" if isinstance(act, Abort) else "SES-1"
+            return Owed(rule, OF_SESSIONS, frozenset({talk, req}))
+        case Extend() | Admit():
+            reqs = [act.req] if isinstance(act, Admit) else [req for req, _, _ in act.batch]
+            lent = {req: lender for req in reqs if (lender := ledger.lender(req)) is not None}
+            return Owed("SES-2", OF_SESSIONS, frozenset((*lent, *lent.values()))) if lent else Owed()
+    return Owed()
+
+
 def differences(ledger: Ledger, view: View) -> Iterator[Difference]:
     """Every disagreement between the law and the parts that the view shows, the telling ones first."""
-    if view.records is not None:
-        yield from _of_records(ledger, view.records)
+    records, table = _lent(ledger, view.records), _lent(ledger, view.table)
+    if records is not None:
+        yield from _of_records(ledger, records)
     if view.free_rows is not None and ledger.world.has("ROWS"):
         yield from _of_free_rows(ledger, view.free_rows)
     if view.free_pages is not None:
         yield from _of_free_pages(ledger, view.free_pages)
-    if view.table is not None:
-        yield from _of_table(ledger, view.table)
+    if table is not None:
+        yield from _of_table(ledger, table)
     if view.cached is not None:
         yield from _of_cache(ledger, view.cached)
     if view.totals is not None:
         yield from _of_totals(ledger, view.totals)
 
 
-def _of_records(ledger: Ledger, records: Mapping[ReqId, RecordView]) -> Iterator[Difference]:
+def _lent(ledger: Ledger, held: Mapping[Holder, Shown] | None) -> Mapping[Holder, Shown] | None:
+    """A record that is lent may be shown under the turn or under its session, once: as the law has it."""
+    if held is None or not ledger.sessions:
+        return held
+    shown = dict(held)
+    for session, (_, _, _, _, turn, *_) in ledger.sessions.items():
+        for law, other in ((session, turn), (turn, session)):
+            if law in ledger.records and law not in shown and other in shown:
+                shown[law] = shown.pop(other)  # type: ignore[index]
+    return shown
+
+
+def _of_records(ledger: Ledger, records: Mapping[Holder, RecordView]) -> Iterator[Difference]:
     size, declared = ledger.world.page_size, ledger.world.declared
     for req in dict.fromkeys([*ledger.records, *records]):
         law, shown = ledger.records.get(req), records.get(req)
@@ -143,7 +206,7 @@ def _of_free_pages(ledger: Ledger, free: Sequence[PageId]) -> Iterator[Differenc
         yield Difference("a free page is not on the free list", f"page {page}", "free", "not free")
 
 
-def _of_table(ledger: Ledger, table: Mapping[ReqId, Sequence[Slot]]) -> Iterator[Difference]:
+def _of_table(ledger: Ledger, table: Mapping[Holder, Sequence[Slot]]) -> Iterator[Difference]:
     size = ledger.world.page_size
     for req in sorted(table.keys() - ledger.tables.keys()):
         yield Difference("holds KV without cause", req, "has no row", f"lists {len(table[req])} slots")

@@ -6,7 +6,24 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
+from kvledger.spec.actions import (
+    Abort,
+    Action,
+    Admit,
+    Checkpoint,
+    Close,
+    Commit,
+    Decode,
+    Defer,
+    Evict,
+    Extend,
+    Finish,
+    Flush,
+    MatchPrefix,
+    Reserve,
+    Retract,
+    Submit,
+)
 from kvledger.spec.answer import Freed, Refused, Reply
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.page import CACHED, FREE, PRIVATE
@@ -17,8 +34,9 @@ Facts: TypeAlias = Mapping[str, Any]
 def action_in_words(act: Action) -> str:
     """One action, as short as a table column."""
     match act:
-        case Submit(req, tokens, namespace, limit, publish):
-            extras = f", namespace {namespace!r}" if namespace != 0 else ""
+        case Submit(req, tokens, namespace, limit, publish, session):
+            extras = f", session {session}" if session is not None else ""
+            extras += f", namespace {namespace!r}" if namespace != 0 else ""
             extras += f", match <= {limit}" if limit is not None else ""
             extras += "" if publish else ", private"
             return f"submit {req} {_tokens(len(tokens))}{extras}"
@@ -30,8 +48,14 @@ def action_in_words(act: Action) -> str:
             return f"checkpoint {req} to {upto}"
         case Finish(req, keep, publish):
             return f"finish {req}, keep {keep}{'' if publish else ', publish nothing'}"
-        case Retract(req) | Abort(req):
-            return f"{type(act).__name__.lower()} {req}"
+        case Retract(who) | Abort(who) | Admit(who) | Defer(who) | Close(who):
+            return f"{type(act).__name__.lower()} {who}"
+        case MatchPrefix(req):
+            return f"match {req}"
+        case Reserve(req, n):
+            return f"reserve {req} {n}"
+        case Commit(req, tokens):
+            return f"commit {req} {_tokens(len(tokens))}"
         case Evict(n):
             return f"evict {n}"
         case Flush():
@@ -136,7 +160,7 @@ def _difference(facts: Facts) -> str:
     subject, kind = str(facts["subject"]), str(facts["kind"])
     after = f"After {facts['by']}"
     if kind.startswith(("holds", "is on", "has")):
-        return f"{after}, request {subject} {kind}. The law says: {facts['law']}. The backend says: {facts['backend']}."
+        return f"{after}, {subject} {kind}. The law says: {facts['law']}. The backend says: {facts['backend']}."
     return f"{after}, {subject}: {kind}. The law says: {facts['law']}. The backend says: {facts['backend']}."
 
 
@@ -191,6 +215,38 @@ def _freed(facts: Facts, _: Ledger) -> str:
     )
 
 
+def _reserved(facts: Facts, _: Ledger) -> str:
+    row = f" The row ends at {facts['width']}." if facts["upto"] > facts["width"] else ""
+    least, most = facts["least"], facts["most"]
+    reach = f"exactly to {least}" if least == most else f"to {least} at least and {most} at most"
+    return f"Slots of {facts['req']} reach to {facts['upto']} after reserve; they should reach {reach}.{row}"
+
+
+def _kept(facts: Facts, _: Ledger) -> str:
+    said, law = facts["freed"], facts["law"]
+    rows = f" and row {listing(said.rows)}" if said.rows else ""
+    held = f"The law frees pages {listing(law.pages)} and rows {listing(law.rows)}."
+    return f"The answer says that pages {listing(said.pages)}{rows} went back. {held} The rest stays with its session."
+
+
+def _goes_on(facts: Facts, _: Ledger) -> str:
+    if "rows" in facts:
+        return f"{facts['req']} goes on in its session's row; the answer hands out row {listing(facts['rows'])}."
+    if "slots" in facts:
+        new, said = facts["positions"], facts["slots"]
+        return (
+            f"{facts['req']} goes on with its session's KV at {facts['prefix']}, so {new} positions are new; "
+            f"the answer gives {said} slots."
+        )
+    return _kept(facts, _)
+
+
+def _emptied(facts: Facts, ledger: Ledger) -> str:
+    if facts["holder"] in ledger.sessions:
+        return f"The turn only waited, so session {facts['holder']} keeps what it has. {_kept(facts, ledger)}"
+    return f"The aborted turn ran, so its session is left with nothing. {_freed(facts, ledger)}"
+
+
 def _match_cap(facts: Facts, _: Ledger) -> str:
     return f"{facts['req']} matched {_tokens(facts['matched'])}; at most {facts['most']} may come from the cache."
 
@@ -239,6 +295,9 @@ def _duplicate(facts: Facts, _: Ledger) -> str:
 
 
 def _locked(facts: Facts, ledger: Ledger) -> str:
+    if "admitted" in facts:
+        was, reads = listing(facts["admitted"]), listing(facts["matched"])
+        return f"{facts['req']} was admitted with pages {was} and holds their lock; it starts with pages {reads}."
     if facts["page"] is None:
         return f"The cache was flushed while {', '.join(facts['holders'])} held KV."
     readers = [holder for holder, pages in ledger.locks.items() if facts["page"] in pages]
@@ -324,6 +383,12 @@ _SENTENCES: dict[str, Callable[[Facts, Ledger], str]] = {
     "CACHE-3": _published,
     "CACHE-4": _matched,
     "CACHE-5": _duplicate,
+    "DRAFT-1": _reserved,
+    "DRAFT-2": _published,
+    "SES-1": _kept,
+    "SES-2": _goes_on,
+    "SES-3": _kept,
+    "SES-4": _emptied,
     "NS-1": _namespace,
     "LOCK-2": _locked,
     "EVICT-1": _leaves,

@@ -11,7 +11,24 @@ from itertools import combinations
 from typing import NamedTuple, TypeAlias
 
 from kvledger.spec.action import apply, file_of
-from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
+from kvledger.spec.actions import (
+    Abort,
+    Action,
+    Admit,
+    Checkpoint,
+    Close,
+    Commit,
+    Decode,
+    Defer,
+    Evict,
+    Extend,
+    Finish,
+    Flush,
+    MatchPrefix,
+    Reserve,
+    Retract,
+    Submit,
+)
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.canon import remembering
 from kvledger.spec.invariants import check_whole
@@ -31,7 +48,8 @@ def moves(ledger: Ledger, scope: Scope) -> Iterator[Action]:
         for namespace in scope.namespaces:
             for limit in scope.match_limits:
                 for publish in scope.publish:
-                    yield Submit(idle[0], prompt, namespace, limit, publish)
+                    for session in scope.sessions:
+                        yield Submit(idle[0], prompt, namespace, limit, publish, session)
     to_the_end: list[tuple[ReqId, int, Token]] = []
     decoding: list[tuple[ReqId, Token]] = []
     for req, request in ledger.requests.items():
@@ -50,10 +68,15 @@ def moves(ledger: Ledger, scope: Scope) -> Iterator[Action]:
                 yield Finish(req, keep, True)
                 yield Finish(req, keep, False)
             yield Retract(req)
+            yield from (Reserve(req, n) for n in scope.drafts if committed < scope.max_kv)
+            for n in range(1, min(ledger.records[req].allocated_len, scope.max_kv) - committed + 1):
+                yield from (Commit(req, (letter,) * n) for letter in scope.letters)
+        yield from (Admit(req), Defer(req), MatchPrefix(req)) if ledger.world.has("SPLIT_ADMIT") else ()
         yield Abort(req)
     yield from (Decode((member,)) for member in decoding)
     yield from (Extend(pair) for pair in combinations(to_the_end, 2) if pair[0][0] != pair[1][0])
     yield from (Decode(pair) for pair in combinations(decoding, 2) if pair[0][0] != pair[1][0])
+    yield from (Close(session) for session in ledger.sessions)
     yield Evict(1)
     if ledger.index or ledger.records:
         yield Flush()

@@ -14,14 +14,15 @@ from itertools import chain
 from kvledger.spec import page as page_kernel
 from kvledger.spec import record as record_kernel
 from kvledger.spec.edit import Touched
-from kvledger.spec.ledger import Entry, Ledger, Tag
+from kvledger.spec.ledger import Entry, Ledger, Session, Tag
 from kvledger.spec.page import CACHED, FREE, FREE_PAGE, PRIVATE, SpecError, pages_for
-from kvledger.spec.world import Holder, PageId, Row
+from kvledger.spec.world import Holder, PageId, Row, SessionId
 
 
 def check_whole(ledger: Ledger) -> None:
     """Every law, everywhere. Raises SpecError with the law and the culprit."""
-    holders = ledger.records.keys() | ledger.tables.keys() | ledger.locks.keys()
+    holders = ledger.records.keys() | ledger.tables.keys() | ledger.locks.keys() | ledger.admitted.keys()
+    holders |= ledger.sessions.keys()
     readers = Counter(chain.from_iterable(ledger.locks.values()))
     pages = ledger.pages.keys() | ledger.tags.keys() | readers.keys()
     keys = ledger.index.keys() | {state.owner for state in ledger.pages.values() if state.kind == CACHED}
@@ -66,11 +67,18 @@ def _of_holder(ledger: Ledger, holder: Holder) -> str | None:
     """REC-1, REC-2, ROW-1, and a table as long as the record says."""
     record, size = ledger.record(holder), ledger.world.page_size
     table, lock = ledger.tables.get(holder, ()), ledger.locks.get(holder, frozenset())
+    if holder in ledger.sessions and (complaint := _of_session(ledger, holder, ledger.sessions[holder])):
+        return complaint
+    if holder in ledger.admitted:
+        fits = not record.holds_kv and not table and lock == frozenset(ledger.admitted[holder])
+        return None if fits and holder in ledger.requests else "LOCK-1, admitted, and holds more or less than its match"
     if not record.holds_kv:
         return "reads or lists pages without a row" if table or lock else None
     if not record_kernel.lawful(record, size) or record.allocated_len > ledger.world.context_len:
         return f"REC-2, lengths {record[1:]}"
-    if holder not in ledger.requests or record.committed_len > len(ledger.requests[holder].tokens):
+    if not {*ledger.requests, *ledger.sessions}.issuperset({holder}):
+        return "REC-1, holds a row and does not live"
+    if record.committed_len > len(ledger.tokens_of(holder)):
         return "REC-2, more KV than tokens"
     if len(table) != pages_for(record.allocated_len, size):
         return f"TAB-2, {len(table)} pages for {record.allocated_len} tokens"
@@ -78,6 +86,20 @@ def _of_holder(ledger: Ledger, holder: Holder) -> str | None:
         return f"LOCK-1, reads {len(lock)} pages below {record.protected_len}"
     if sum(other.row == record.row for other in ledger.records.values()) != 1:
         return f"ROW-1, row {record.row} is held twice"
+    return None
+
+
+def _of_session(ledger: Ledger, name: SessionId, session: Session) -> str | None:
+    """SES-1 to SES-4, as far as one state shows them."""
+    turn = session.turn
+    if name in ledger.requests or (turn is not None and ledger.requests[turn].session != name):
+        return "SES-1, has a request's id, or a turn that is not its own"
+    if name in ledger.records and turn in ledger.records:
+        return "SES-1, holds a record beside its turn"
+    if len(session.tokens) != ledger.record(name).committed_len * (name in ledger.records):
+        return f"SES-2, knows {len(session.tokens)} tokens"
+    if session.closing and turn is None:
+        return "SES-3, closed, and still there"
     return None
 
 
@@ -123,7 +145,7 @@ def _content(ledger: Ledger, holder: Holder, ordinal: int) -> tuple[Tag, ...]:
     """What the holder wrote in its page `ordinal`, from its tokens."""
     size = ledger.world.page_size
     upto = min(ledger.records[holder].committed_len, (ordinal + 1) * size)
-    return ledger.requests[holder].trail[ordinal * size : upto]
+    return ledger.trail_of(holder)[ordinal * size : upto]
 
 
 def _misplaced(ledger: Ledger) -> Iterator[tuple[Holder, PageId]]:
@@ -133,7 +155,9 @@ def _misplaced(ledger: Ledger) -> Iterator[tuple[Holder, PageId]]:
         for ordinal, page in enumerate(ledger.tables[holder]):
             state = ledger.page(page)
             if ordinal < first:
-                key = ledger.key(ledger.requests[holder], ordinal)
+                end = (ordinal + 1) * ledger.world.page_size - 1 + ledger.world.declared.key_lag
+                trail = ledger.trail_of(holder)  # a session's ends where its KV does: the key's last token may lie beyond
+                key = trail[end] if end < len(trail) else state.owner
                 fits = state.kind == CACHED and state.owner == key and page in ledger.locks[holder]
             else:
                 fits = state == (PRIVATE, record.row, ordinal, 0)

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from kvledger.spec.page import CACHED, FREE_PAGE, Page, slot_of, whole_pages
+from kvledger.spec.page import CACHED, FREE_PAGE, Page, pages_for, slot_of, whole_pages
 from kvledger.spec.record import NO_RECORD, Record
-from kvledger.spec.world import Holder, Namespace, PageId, ReqId, Row, Slot, Token, World
+from kvledger.spec.world import Holder, Namespace, PageId, ReqId, Row, SessionId, Slot, Token, World
 
 Tag: TypeAlias = int  # names one prefix inside one namespace; >= 1
 
@@ -82,6 +82,19 @@ class Request(NamedTuple):
     root: Tag  # ghost: the tag of no tokens at all
     match_limit: int | None
     publish: bool
+    session: SessionId | None = None  # whose turn it is
+
+
+class Session(NamedTuple):
+    """A conversation, from its first turn until it is closed. Between turns its record stands under its own id."""
+
+    namespace: Namespace
+    root: Tag  # ghost
+    tokens: tuple[Token, ...] = ()  # of [0, committed_len) of its record, while it holds one
+    trail: tuple[Tag, ...] = ()  # ghost: theirs
+    turn: ReqId | None = None  # the one that lives, if only waiting
+    settled: bool = False  # its record has been with the session once, and publishes nothing more
+    closing: bool = False  # closed while a turn lives: it goes when the turn ends
 
 
 class Entry(NamedTuple):
@@ -99,6 +112,8 @@ class Ledger:
 
     world: World
     requests: Mapping[ReqId, Request]
+    sessions: Mapping[SessionId, Session]
+    admitted: Mapping[ReqId, tuple[PageId, ...]]  # who may start next, and what it has matched and locked
     records: Mapping[Holder, Record]  # of those who hold a row; absent: holds nothing
     tables: Mapping[Holder, tuple[PageId, ...]]  # the row, in pages: those of [0, allocated_len)
     locks: Mapping[Holder, frozenset[PageId]]  # a receipt: the cached pages that a holder reads
@@ -110,7 +125,7 @@ class Ledger:
     @classmethod
     def start(cls, world: World) -> Ledger:
         """Everything is free."""
-        return cls(world, {}, {}, {}, {}, {}, {}, {}, Names())
+        return cls(world, {}, {}, {}, {}, {}, {}, {}, {}, {}, Names())
 
     def page(self, page: PageId) -> Page:
         """The state of a page."""
@@ -130,7 +145,7 @@ class Ledger:
 
     def is_only_namespace(self, namespace: Namespace) -> bool:
         """Whether no request and no key of another namespace is there."""
-        roots = {request.root for request in self.requests.values()} | {entry.root for entry in self.index.values()}
+        roots = {each.root for held in (self.requests, self.sessions, self.index) for each in held.values()}
         return roots <= {self.names.known_root(namespace)}
 
     def free_row_count(self) -> int:
@@ -152,6 +167,34 @@ class Ledger:
     def caught_up(self, req: ReqId) -> bool:
         """Whether only the token sampled last is without KV."""
         return self.holds_row(req) and self.records[req].committed_len == len(self.requests[req].tokens) - 1
+
+    def over_allocated(self, req: ReqId) -> bool:
+        """Whether slots are reserved beyond what has KV: drafts."""
+        record = self.record(req)
+        return record.holds_kv and record.allocated_len > record.committed_len
+
+    def lender(self, req: ReqId) -> SessionId | None:
+        """The session whose record this request takes up when it starts; None: it starts with a row of its own, or
+        has started."""
+        session = self.requests[req].session
+        return session if session in self.records and req not in self.records else None
+
+    def behind(self, req: ReqId) -> Holder:
+        """Under whom the record stands that this request goes on with."""
+        return self.lender(req) or req
+
+    def tokens_of(self, holder: Holder) -> tuple[Token, ...]:
+        """What is known of the tokens behind a holder's record."""
+        return self.requests[holder].tokens if holder in self.requests else self.sessions[holder].tokens
+
+    def trail_of(self, holder: Holder) -> tuple[Tag, ...]:
+        """Ghost: the tags of those tokens."""
+        return self.requests[holder].trail if holder in self.requests else self.sessions[holder].trail
+
+    def may_publish(self, req: ReqId) -> bool:
+        """Whether KV of this request may pass to the cache: it is not barred, and its record was never a session's."""
+        request = self.requests[req]
+        return request.publish and (request.session is None or not self.sessions[request.session].settled)
 
     def key(self, request: Request, ordinal: int) -> Tag:
         """The key of the request's page `ordinal`: the tag where it ends (one token further with key_lag 1)."""
@@ -179,10 +222,22 @@ class Ledger:
         return max(0, found - self.world.declared.match_backoff)
 
     def prefix(self, req: ReqId) -> int:
-        """Where the next extend of a request begins, in tokens: its committed length, or its coming match."""
+        """Where the next extend of a request begins, in tokens: at its committed length; a turn, at its session's, but
+        for one token that is left to compute; else at its match, the one it was admitted with or the coming one."""
         if self.holds_row(req):
             return self.records[req].committed_len
-        return self.longest_match(req) * self.world.page_size
+        lender = self.lender(req)
+        if lender is not None:
+            return min(self.records[lender].committed_len, len(self.requests[req].tokens) - 1)
+        found = len(self.admitted[req]) if req in self.admitted else self.longest_match(req)
+        return found * self.world.page_size
+
+    def row_of(self, req: ReqId) -> tuple[PageId, ...]:
+        """The pages that its row lists when the next extend begins: of a turn, without what lies beyond its prefix."""
+        lender = self.lender(req)
+        if lender is not None:
+            return self.tables[lender][: pages_for(self.prefix(req), self.world.page_size)]
+        return self.tables[req]
 
 
 def slots_in(pages: Sequence[PageId], start: int, upto: int, page_size: int) -> tuple[Slot, ...]:

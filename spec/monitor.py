@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from kvledger.spec.action import apply, file_of, members_of, name_of, publishers_of
-from kvledger.spec.actions import Abort, Action, Checkpoint, Finish, Retract
-from kvledger.spec.actions.giving import Publisher
+from kvledger.spec.action import MATCHING, apply, file_of, members_of, name_of, publishers_of
+from kvledger.spec.actions import Abort, Action, Checkpoint, Finish, Reserve, Retract
+from kvledger.spec.actions.giving import Publisher, judge_length
 from kvledger.spec.actions.taking import Member, judge_matched
 from kvledger.spec.answer import Freed, Granted, Published, Refused, Reply
 from kvledger.spec.backend import View
-from kvledger.spec.compare import RULE_OF, differences
+from kvledger.spec.compare import RULE_OF, Owed, differences, owed_by
 from kvledger.spec.invariants import check_touched, check_whole
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.page import page_of
@@ -26,7 +26,7 @@ from kvledger.spec.should import left_undone
 from kvledger.spec.situations import Moment, armed
 from kvledger.spec.staying import staying
 from kvledger.spec.tidy import Said, counted, numbers, tidy, tidy_view
-from kvledger.spec.world import PageId, ReqId, Row, Slot, World, WrongInput
+from kvledger.spec.world import Holder, PageId, ReqId, Row, Slot, World, WrongInput
 
 # Steps between two looks at the whole ledger, in between only at what was touched: so many, or, in a large pool, one
 # for so many pages in use, for a look costs as much as there is.
@@ -53,6 +53,7 @@ class Monitor:
         self.arms: set[str] = set()
         self.undone: Counter[str] = Counter()
         self.steps = 0
+        self._owed = Owed()  # by the last step, beyond what every step owes
         self._whole_at = WHOLE_EVERY
         self._count_armed = count_armed
         self._refused = NO_REFUSAL  # the last call refused for want of room
@@ -69,6 +70,7 @@ class Monitor:
             raise WrongInput(f"{name_of(act)} {act[0] if act else ''} may not be called here: {missing}")
         answer = self.judge(act, reply)
         self._count(act, answer)
+        self._owed = owed_by(self.ledger, act)
         edit = apply(self.ledger, act, answer, in_place=True)
         self.steps += 1
         check_touched(self.ledger, edit.touched)
@@ -107,16 +109,16 @@ class Monitor:
     def compare(self, view: View, act: Action, answer: Granted | Refused | None) -> None:
         """Hold the backend's own books against the law. answer None: the call was a probe."""
         for difference in differences(self.ledger, tidy_view(view, self.world.declared.name)):
-            rule = RULE_OF[difference.kind]
+            rule = self._owed.named(difference) or RULE_OF[difference.kind]
             if answer is None:
                 rule = "GUARD-1"
             elif isinstance(answer, Refused):
                 rule = "ATOM-1"
             need(False, rule, by=name_of(act), **difference._asdict())
 
-    def read(self, req: ReqId, tags: Sequence[int]) -> None:
-        """Hold what a request reads through the backend's table against what was written for it (TAG-1)."""
-        law = self.ledger.requests[req].trail[: self.ledger.records[req].committed_len]
+    def read(self, req: Holder, tags: Sequence[int]) -> None:
+        """Hold what a holder reads through the backend's table against what was written for it (TAG-1)."""
+        law = self.ledger.trail_of(req)[: self.ledger.records[req].committed_len]
         tags = numbers(tags, f"{self.world.declared.name} read {req}", "its tags")
         if tags != law:
             shorter = min(len(tags), len(law))
@@ -140,7 +142,7 @@ class Monitor:
             for req in (member.req for member in moment.starters):
                 if req in self._released:
                     arms |= {"REC-1", "REC-3"}
-            if isinstance(act, Retract):
+            if isinstance(act, Retract) and self.ledger.requests[act.req].session is None:
                 self._released.add(act.req)
             elif isinstance(act, Abort | Finish):
                 self._released.discard(act.req)
@@ -175,9 +177,12 @@ class Monitor:
                              "none at a checkpoint, whose slots say it")  # fmt: skip
         members = members_of(self.ledger, act)
         starters = [member for member in members if member.starts]
-        rows = self._rows(starters, said.rows)
+        going_on = [member.req for member in members if self.ledger.lender(member.req) is not None]
+        takers = [] if isinstance(act, MATCHING) else starters
+        rows = self._rows(takers, said.rows)
         first = starters[0].req if starters else None
-        need(len(rows) == len(starters), "REC-1", req=first, starting=len(starters), rows=len(rows))
+        need(not going_on or len(rows) <= len(takers), "SES-2", req=going_on and going_on[0], rows=rows)
+        need(len(rows) == len(takers), "REC-1", req=first, starting=len(takers), rows=len(rows))
         named = len(said.matched)  # a start that names no match was taken for a record that goes on
         need(named >= len(starters), "REC-1", req=first, starting=len(starters), matched=named)
         counted(said.matched, len(starters), where, "matched prefixes, one for each request that starts")
@@ -188,13 +193,17 @@ class Monitor:
         matched = tuple(self._pages_of(who.req, each, 0) for who, each in zip(starters, said.matched, strict=True))
         if isinstance(act, Checkpoint):
             return Granted(published=self._repointed(act, said, where), evicted=evicted, freed=said.freed)
+        if isinstance(act, MATCHING):
+            return Granted((), matched, evicted=evicted, freed=said.freed)
         counted(said.slots, len(members), where, "lists of slots, one for each member")
+        if isinstance(act, Reserve):
+            return self._reserved(members[0], said.slots[0], Granted(evicted=evicted, freed=said.freed))
         if any(len(slots) != who.upto - who.prefix for who, slots in zip(members, said.slots, strict=True)):
             for member, found in zip(starters, matched, strict=True):  # a wrong match explains a wrong count
                 judge_matched(self.ledger, member.req, found)
         prefixes = iter(matched)
         pages = tuple(
-            self._new_pages(member, next(prefixes) if member.starts else self.ledger.tables[member.req], slots)
+            self._new_pages(member, next(prefixes) if member.starts else self.ledger.row_of(member.req), slots)
             for member, slots in zip(members, said.slots, strict=True)
         )
         granted = Granted(rows, matched, pages, (), evicted, said.freed)
@@ -211,11 +220,18 @@ class Monitor:
     def _new_pages(self, member: Member, table: tuple[PageId, ...], slots: tuple[Slot, ...]) -> tuple[PageId, ...]:
         """TAB-1 for new positions: the rest of the last page first, then whole pages from their first slot on."""
         size, wanted = self.world.page_size, member.upto - member.prefix
-        need(len(slots) == wanted, "PAGE-4", req=member.req, positions=wanted, slots=len(slots))
+        rule = "PAGE-4" if self.ledger.lender(member.req) is None else "SES-2"
+        need(len(slots) == wanted, rule, req=member.req, positions=wanted, slots=len(slots), prefix=member.prefix)
         within = min(-member.prefix % size, wanted)
         if within:
             self._in_order(member.req, slots[:within], member.prefix, table[-1] * size + member.prefix % size)
         return self._pages_of(member.req, slots[within:], member.prefix + within)
+
+    def _reserved(self, member: Member, slots: tuple[Slot, ...], granted: Granted) -> Granted:
+        """How far a reserve reaches: as far as it says, and judged later."""
+        upto = member.prefix + len(slots)
+        pages = self._new_pages(member._replace(upto=upto), self.ledger.tables[member.req], slots)
+        return replace(granted, pages=(pages,), reserved=upto)
 
     def _pages_of(self, req: ReqId, slots: tuple[Slot, ...], position: int) -> tuple[PageId, ...]:
         """TAB-1 for slots from a page's first on: each page's slots follow one another."""
@@ -241,6 +257,9 @@ class Monitor:
         k = said.published.get(act.req, protected)
         whole = k >= protected and k % self.world.page_size == 0
         need(whole, "CACHE-3", req=act.req, upto=k, most=act.upto, by="checkpoint")
+        if k > protected:
+            for publisher in publishers_of(self.ledger, act, Granted()):
+                judge_length(self.ledger, publisher, k, "checkpoint")
         slots = said.slots[0] if said.slots else ()
         counted(said.slots or [()], 1, where, "lists of slots, the row's from protected to k")
         need(len(slots) == k - protected, "REC-2", req=act.req, protected=protected, upto=k, slots=len(slots))
@@ -253,9 +272,10 @@ class Monitor:
         listed: dict[ReqId, tuple[PageId, ...]] = {}
         for req, k in said.published.items():
             if req in who:
-                _, protected, upto, table = who[req]
+                _, protected, upto, table, _ = who[req]
                 whole = protected <= k <= len(table) * size and k % size == 0
                 need(whole, "CACHE-3", req=req, upto=k, most=upto, by=name_of(act))
+                judge_length(self.ledger, who[req], k, name_of(act))
                 if req in said.listed:
                     slots = said.listed[req]
                     need(len(slots) == k - protected, "REC-2", req=req, protected=protected, upto=k, slots=len(slots))

@@ -72,6 +72,48 @@ def grow(record: Record, upto: int, page_size: int) -> Record:
     return Record(record.row, record.protected_len, upto, upto)
 
 
+def reserve(record: Record, upto: int, page_size: int) -> Record:
+    """Slots for [allocated, upto), for drafts: what is committed stays as it is.
+
+    pre: lawful(record, page_size) and record.holds_kv and page_size in (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    pre: upto >= record.allocated_len
+    post: lawful(_, page_size)
+    post: _.row == record.row and _.protected_len == record.protected_len
+    post: _.committed_len == record.committed_len and _.allocated_len == upto
+    """
+    if not record.holds_kv or upto < record.allocated_len:
+        raise SpecError("reservation for a record that holds nothing, or of less than it has")
+    return Record(record.row, record.protected_len, record.committed_len, upto)
+
+
+def commit(record: Record, upto: int, page_size: int) -> Record:
+    """The drafts of [committed, upto) were accepted: they have KV, in slots that were reserved.
+
+    pre: lawful(record, page_size) and record.holds_kv and page_size in (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    pre: record.committed_len < upto <= record.allocated_len
+    post: lawful(_, page_size)
+    post: _.row == record.row and _.protected_len == record.protected_len
+    post: _.committed_len == upto and _.allocated_len == record.allocated_len
+    """
+    if not record.holds_kv or not record.committed_len < upto <= record.allocated_len:
+        raise SpecError("commitment of nothing, or of positions without slots")
+    return Record(record.row, record.protected_len, upto, record.allocated_len)
+
+
+def cut(record: Record, upto: int, page_size: int) -> Record:
+    """What lies beyond upto is given up: a turn ends, or the next one goes on from here.
+
+    pre: lawful(record, page_size) and record.holds_kv and page_size in (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    pre: record.protected_len <= upto <= record.committed_len and upto >= 1
+    post: lawful(_, page_size)
+    post: _.row == record.row and _.protected_len == record.protected_len
+    post: _.committed_len == upto and _.allocated_len == upto
+    """
+    if not record.holds_kv or not max(record.protected_len, 1) <= upto <= record.committed_len:
+        raise SpecError("a cut of a record that holds nothing, below what is published, or above what has KV")
+    return Record(record.row, record.protected_len, upto, upto)
+
+
 def protect(record: Record, upto: int, page_size: int) -> Record:
     """[protected, upto) was published: it belongs to the prefix cache from now on.
 

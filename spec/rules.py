@@ -149,8 +149,28 @@ def _rules() -> dict[str, Rule]:
     rule("EVICT-4 only-cached-goes", "ANSWER",
          "only cached pages are evicted",
          "a page that was free or private is nobody's to evict", needs="PREFIX_CACHE")
+    rule("DRAFT-1 reserve-moves-allocated-only", "ANSWER RECORDS",
+         "a reserve moves allocated_len only: at least as far as asked, at most to that page's end, never past the row",
+         "alloc_for_spec_decode: page-aligned, and committed_len stays; sglang#22862 lost over-allocated slots",
+         needs="DRAFTS")
+    rule("DRAFT-2 never-publish-drafts", "ANSWER",
+         "positions that are reserved and not committed are never published",
+         "rejected drafts would be served as a prefix", needs="PREFIX_CACHE DRAFTS", implied_by="CACHE-3")
+    rule("SES-1 session-takes-over", "FREED FREE_ROWS FREE_PAGES RECORDS CACHED",
+         "when a turn ends or is retracted, its session holds row, lock and what is kept, and the request nothing",
+         "SessionAwareCache, StreamingSession: the slot takes the record, and release_kv_cache frees nothing of it",
+         needs="SESSIONS")
+    rule("SES-2 turn-continues", "ANSWER FREED FREE_ROWS FREE_PAGES RECORDS CACHED",
+         "a turn goes on in its session's row from min(committed, len - 1); only what lies beyond is freed",
+         "StreamingSession.match_prefix frees the tail and asserts prefix >= protected", needs="SESSIONS")
+    rule("SES-3 close-waits", "FREED FREE_ROWS FREE_PAGES RECORDS CACHED",
+         "a close takes effect when no turn of the session lives: at once, or in the action that ends the turn",
+         "sglang#37167: a close in mid-turn freed the row that the turn still had", needs="SESSIONS")
+    rule("SES-4 aborted-turn-empties", "FREED FREE_ROWS FREE_PAGES RECORDS CACHED",
+         "an aborted turn that ran leaves its session empty; one that only waited leaves it as it was",
+         "SGLang 0.5.10 kept the aborted turn's record in the slot", needs="SESSIONS")
     rule("ATOM-1 refused-leaves-no-trace", "FREE_ROWS FREE_PAGES RECORDS TABLE CACHED TOTALS",
-         "a refused call changes nothing that a holder could read; what it evicted aside",
+         "a refused call changes nothing that a holder could read; evictions and a turn's trimmed tail aside",
          "SGLang 0.5.23: out of memory in extend leaves a bound row; vLLM 0.11.0 leaves an empty one")
     rule("GUARD-1 forbidden-call-refused", "PROBE",
          "a call outside what the action requires is refused, and nothing changes",

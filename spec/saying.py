@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kvledger.spec.action import apply, members_of, publishers_of
-from kvledger.spec.actions import Action, Checkpoint
+from kvledger.spec.action import TAKING, apply, members_of, publishers_of
+from kvledger.spec.actions import Action, Checkpoint, Reserve
+from kvledger.spec.actions.giving import growing
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.ledger import Ledger, slots_in
 from kvledger.spec.trace import Step, Trace
@@ -30,14 +31,17 @@ def said(ledger: Ledger, act: Action, answer: Granted | Refused) -> Reply | Refu
         return answer
     size = ledger.world.page_size
 
-    members = members_of(ledger, act)
     who = {publisher.req: publisher for publisher in publishers_of(ledger, act, answer)}
-    slots = [slots_in(who[member.req].table, member.prefix, member.upto, size) for member in members]
+    members = members_of(ledger, act) if isinstance(act, TAKING) else []
+    tables = {each.req: each.table for each in growing(ledger, members, answer)}
+    if isinstance(act, Reserve):
+        members = [members[0]._replace(upto=answer.reserved)]
+    slots = [slots_in(tables[member.req], member.prefix, member.upto, size) for member in members]
     if isinstance(act, Checkpoint):
         slots = [slots_in(pages, 0, len(pages) * size, size) for _, pages in answer.published]
     published, listed = dict[ReqId, int](), dict[ReqId, tuple[Slot, ...]]()
     for req, pages in answer.published:
-        _, protected, _, table = who[req]
+        _, protected, _, table, _ = who[req]
         published[req] = protected + len(pages) * size
         merged = pages != table[protected // size :][: len(pages)]
         if merged and ledger.world.has("DUPLICATES") and not isinstance(act, Checkpoint):

@@ -18,7 +18,7 @@ def left_undone(moment: Moment) -> Iterator[str]:
         yield "EVICT-3"
     if isinstance(answer, Granted):
         published = dict(answer.published)
-        for req, protected, upto, _ in moment.publishers:
+        for req, protected, upto, *_ in moment.publishers:
             done = protected // ledger.world.page_size + len(published.get(req, ()))
-            if ledger.requests[req].publish and done < ledger.publishable(upto):
+            if ledger.may_publish(req) and done < ledger.publishable(upto):
                 yield "CACHE-6"

@@ -11,24 +11,30 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
-from kvledger.spec.action import members_of, name_of, publishers_of
+from kvledger.spec.action import MATCHING, TAKING, members_of, name_of, publishers_of
 from kvledger.spec.actions import (
     Abort,
     Action,
+    Admit,
     Checkpoint,
+    Close,
+    Commit,
     Decode,
+    Defer,
     Evict,
     Extend,
     Finish,
     Flush,
+    Reserve,
     Retract,
 )
+from kvledger.spec.actions.flush import in_the_way
 from kvledger.spec.actions.giving import Publisher
 from kvledger.spec.actions.taking import Member, demand, obtainable
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Ledger
-from kvledger.spec.page import CACHED
-from kvledger.spec.world import ReqId
+from kvledger.spec.page import CACHED, pages_for
+from kvledger.spec.world import SessionId
 
 
 class Moment:
@@ -37,15 +43,30 @@ class Moment:
     def __init__(self, ledger: Ledger, act: Action, answer: Granted | Refused) -> None:
         self.ledger, self.act, self.answer = ledger, act, answer
         self.granted = isinstance(answer, Granted)
-        self.members = members_of(ledger, act)
+        members = members_of(ledger, act)
+        self.seekers = [member for member in members if member.starts]  # who matches the cache
+        self.members = members if isinstance(act, TAKING) else []
         self.starters = [member for member in self.members if member.starts]
-        self.leaver: ReqId | None = None
-        if isinstance(act, Finish | Retract | Abort) and ledger.holds_row(act.req):
-            self.leaver = act.req
+        self.leaver = act.req if isinstance(act, Finish | Retract | Abort) and ledger.holds_row(act.req) else None
+        self.turn = None  # whose session this action is about
+        if isinstance(act, Finish | Retract | Abort):
+            self.turn = ledger.requests[act.req].session
 
     def hits(self) -> Iterator[Member]:
-        """The starting members that find something in the cache."""
-        return (member for member in self.starters if member.prefix)
+        """The members that match the cache and find something."""
+        return (member for member in self.seekers if member.prefix)
+
+    def going_on(self) -> Iterator[tuple[SessionId, int]]:
+        """The sessions whose record a turn takes up, and from where it goes on."""
+        for member in members_of(self.ledger, self.act) if isinstance(self.act, Extend | Admit) else ():
+            session = self.ledger.lender(member.req)
+            if session is not None:
+                yield session, member.prefix
+
+    def settles(self) -> bool:
+        """Whether a session takes a turn's record over."""
+        kept = self.turn is not None and not self.ledger.sessions[self.turn].closing
+        return self.granted and self.leaver is not None and kept and not isinstance(self.act, Abort)
 
     @cached_property
     def publishers(self) -> list[Publisher]:
@@ -60,15 +81,14 @@ class Moment:
         ledger = self.ledger
         for req, pages in self.answer.published if isinstance(self.answer, Granted) else ():
             who = next(publisher for publisher in self.publishers if publisher.req == req)
-            first = who.protected // ledger.world.page_size
-            request = ledger.requests[req]
+            first, request = who.protected // ledger.world.page_size, who.request
             if any(ledger.key(request, ordinal) in ledger.index for ordinal in range(first, first + len(pages))):
                 return True
         return False
 
     def private(self) -> int:
-        """How many private pages the leaving request has."""
-        if self.leaver is None:
+        """How many private pages the leaving request gives back."""
+        if self.leaver is None or self.settles():
             return 0
         protected = self.ledger.records[self.leaver].protected_len
         return len(self.ledger.tables[self.leaver]) - protected // self.ledger.world.page_size
@@ -227,7 +247,7 @@ def _(m: Moment) -> bool:
 @situation("more of a prompt is cached than a start may take", "CACHE-2")
 def _(m: Moment) -> bool:
     ledger = m.ledger
-    for who in m.starters if m.granted else ():
+    for who in m.seekers if m.granted else ():
         request = ledger.requests[who.req]
         most = ledger.publishable(ledger.match_cap(request))
         if most < ledger.publishable(len(request.tokens)) and ledger.key(request, most) in ledger.index:
@@ -238,7 +258,7 @@ def _(m: Moment) -> bool:
 @situation("the same tokens are cached in another namespace", "NS-1")
 def _(m: Moment) -> bool:
     ledger, block = m.ledger, m.ledger.world.page_size + m.ledger.world.declared.key_lag
-    for who in m.starters if m.granted else ():
+    for who in m.seekers if m.granted else ():
         request = ledger.requests[who.req]
         if ledger.publishable(ledger.match_cap(request)) > 0:
             for root in ledger.names.roots:
@@ -251,7 +271,7 @@ def _(m: Moment) -> bool:
 def _(m: Moment) -> bool:
     may = m.ledger.publishable
     return any(
-        may(who.upto + 1) > may(who.upto) and m.ledger.requests[who.req].publish for who in m.publishers
+        may(who.upto + 1) > may(who.upto) and m.ledger.may_publish(who.req) for who in m.publishers
     )
 
 
@@ -267,7 +287,7 @@ def _(m: Moment) -> bool:
 
 @situation("a duplicate is published while its request goes on", "CACHE-5 TAG-1")
 def _(m: Moment) -> bool:
-    return isinstance(m.act, Checkpoint | Extend | Decode) and m.duplicates()
+    return isinstance(m.act, Checkpoint | Extend | Decode | Commit) and m.duplicates()
 
 
 @situation("a duplicate is published by a request that ends", "CACHE-5 PAGE-6")
@@ -339,9 +359,140 @@ def _(m: Moment) -> bool:
 
 @situation("a flush is refused", "LOCK-2")
 def _(m: Moment) -> bool:
-    return isinstance(m.act, Flush) and not m.granted and bool(m.ledger.records)
+    return isinstance(m.act, Flush) and not m.granted and bool(in_the_way(m.ledger))
 
 
 @situation("a flush empties the cache", "EVICT-2")
 def _(m: Moment) -> bool:
     return isinstance(m.act, Flush) and m.granted and any(page.kind == CACHED for page in m.ledger.pages.values())
+
+
+# ---- drafts
+
+
+@situation("slots are reserved", "DRAFT-1 PAGE-4")
+def _(m: Moment) -> bool:
+    return m.granted and isinstance(m.act, Reserve)
+
+
+@situation("more is reserved than the row has columns", "DRAFT-1")
+def _(m: Moment) -> bool:
+    width = m.ledger.world.context_len
+    return isinstance(m.act, Reserve) and m.ledger.records[m.act.req].committed_len + m.act.n > width
+
+
+@situation("drafts are rejected", "DRAFT-1 TAG-1")
+def _(m: Moment) -> bool:
+    if not isinstance(m.act, Commit):
+        return False
+    record = m.ledger.records[m.act.req]
+    return record.committed_len + len(m.act.tokens) < record.allocated_len
+
+
+@situation("drafts stand in a page that would be published", "DRAFT-2")
+def _(m: Moment) -> bool:
+    may, size = m.ledger.publishable, m.ledger.world.page_size
+    for who in m.publishers:
+        allocated = m.ledger.record(who.req).allocated_len
+        if allocated > who.upto and m.ledger.may_publish(who.req):
+            return may(pages_for(allocated, size) * size) > may(who.upto)
+    return False
+
+
+@situation("a request ends with drafts", "PAGE-2 PAGE-6")
+def _(m: Moment) -> bool:
+    return m.granted and m.leaver is not None and m.ledger.over_allocated(m.leaver)
+
+
+# ---- sessions
+
+
+@situation("a turn ends into its session", "SES-1")
+def _(m: Moment) -> bool:
+    return m.settles() and isinstance(m.act, Finish)
+
+
+@situation("a turn is retracted", "SES-1")
+def _(m: Moment) -> bool:
+    return m.settles() and isinstance(m.act, Retract)
+
+
+@situation("a turn goes on", "SES-2 ROW-3 TAG-1")
+def _(m: Moment) -> bool:
+    return m.granted and any(m.going_on())
+
+
+@situation("a turn goes on inside a page", "SES-2 TAB-1")
+def _(m: Moment) -> bool:
+    return m.granted and any(prefix % m.ledger.world.page_size for _, prefix in m.going_on())
+
+
+@situation("a turn goes on before its session's end", "SES-2 PAGE-6")
+def _(m: Moment) -> bool:
+    return any(prefix < m.ledger.records[session].committed_len for session, prefix in m.going_on())
+
+
+@situation("a turn is refused", "ATOM-1 SES-2")
+def _(m: Moment) -> bool:
+    return not m.granted and any(m.going_on())
+
+
+@situation("a turn could publish what its session had", "CACHE-3")
+def _(m: Moment) -> bool:
+    settled = (who for who in m.publishers if m.ledger.requests[who.req].publish and not m.ledger.may_publish(who.req))
+    return any(m.ledger.publishable(who.upto) * m.ledger.world.page_size > who.protected for who in settled)
+
+
+@situation("a session is closed while a turn lives", "SES-3")
+def _(m: Moment) -> bool:
+    return isinstance(m.act, Close) and m.ledger.sessions[m.act.session].turn is not None
+
+
+@situation("a turn ends whose session is closing", "SES-3 PAGE-6")
+def _(m: Moment) -> bool:
+    ends = isinstance(m.act, Finish | Abort) and m.turn is not None
+    return m.granted and ends and m.turn is not None and m.ledger.sessions[m.turn].closing
+
+
+@situation("an idle session is closed that holds KV", "PAGE-2 PAGE-6")
+def _(m: Moment) -> bool:
+    return isinstance(m.act, Close) and m.act.session in m.ledger.records
+
+
+@situation("a running turn is aborted", "SES-4")
+def _(m: Moment) -> bool:
+    return m.granted and isinstance(m.act, Abort) and m.turn is not None and m.leaver is not None
+
+
+@situation("a waiting turn is aborted whose session holds KV", "SES-4")
+def _(m: Moment) -> bool:
+    return m.granted and isinstance(m.act, Abort) and m.turn in m.ledger.records
+
+
+@situation("a flush finds a session that holds KV", "EVICT-2 PAGE-6")
+def _(m: Moment) -> bool:
+    return isinstance(m.act, Flush) and m.granted and bool(m.ledger.records)
+
+
+# ---- admission apart
+
+
+@situation("a request is admitted", "CACHE-1 LOCK-1")
+def _(m: Moment) -> bool:
+    return m.granted and isinstance(m.act, MATCHING) and any(m.hits())
+
+
+@situation("an admitted request starts", "LOCK-1 LOCK-2 REC-1")
+def _(m: Moment) -> bool:
+    return m.granted and any(m.ledger.admitted.get(who.req) for who in m.starters)
+
+
+@situation("an admitted request does not start", "LOCK-1")
+def _(m: Moment) -> bool:
+    gone = isinstance(m.act, Defer | Abort) and bool(m.ledger.admitted.get(m.act.req))
+    return gone or (not m.granted and any(m.ledger.admitted.get(who.req) for who in m.starters))
+
+
+@situation("a flush is refused for the lock of an admission", "LOCK-2")
+def _(m: Moment) -> bool:
+    return isinstance(m.act, Flush) and not m.granted and bool(m.ledger.admitted)

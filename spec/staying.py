@@ -34,13 +34,13 @@ def staying(
     stays: dict[ReqId, list[PageId]] = {}
     merging: list[tuple[ReqId, int, Tag]] = []
     keeper: dict[PageId, ReqId] = {}
-    for req, protected, upto, table in sorted(publishers, key=lambda who: who.req not in listed):
+    for req, protected, upto, table, request in sorted(publishers, key=lambda who: who.req not in listed):
         if req not in lengths:
             continue
         first, own = protected // size, table[protected // size : lengths[req] // size]
         stays[req] = list(listed.get(req, own))
         for at in range(min(len(own), ledger.publishable(upto) - first)):
-            key = ledger.key(ledger.requests[req], first + at)
+            key = ledger.key(request, first + at)
             if key not in there:
                 there[key] = set(ledger.index[key].pages.difference(evicted)) if key in ledger.index else set()
             if req not in listed and (own[at] in gone or (there[key] and not duplicates)):

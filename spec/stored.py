@@ -5,7 +5,23 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from kvledger.spec.actions import Abort, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
+from kvledger.spec.actions import (
+    Abort,
+    Admit,
+    Checkpoint,
+    Close,
+    Commit,
+    Decode,
+    Defer,
+    Evict,
+    Extend,
+    Finish,
+    Flush,
+    MatchPrefix,
+    Reserve,
+    Retract,
+    Submit,
+)
 from kvledger.spec.answer import Freed, Refused, Reply
 from kvledger.spec.backend import CachedView, RecordView, Totals, View
 from kvledger.spec.itf import (
@@ -54,14 +70,21 @@ WORLD = record_of(
 
 ACTIONS: dict[type, Kind] = {
     Submit: record_of(
-        Submit, req=TEXT, tokens=tuple_of(TOKEN), namespace=TOKEN, match_limit=optional(NUMBER), publish=TRUTH
+        Submit, req=TEXT, tokens=tuple_of(TOKEN), namespace=TOKEN, match_limit=optional(NUMBER), publish=TRUTH,
+        session=optional(TEXT),
     ),
+    Admit: record_of(Admit, req=TEXT),
+    Defer: record_of(Defer, req=TEXT),
+    MatchPrefix: record_of(MatchPrefix, req=TEXT),
     Extend: record_of(Extend, batch=tuple_of(tuple_with(TEXT, NUMBER, TOKEN))),
     Decode: record_of(Decode, batch=tuple_of(tuple_with(TEXT, TOKEN))),
+    Reserve: record_of(Reserve, req=TEXT, n=NUMBER),
+    Commit: record_of(Commit, req=TEXT, tokens=tuple_of(TOKEN)),
     Checkpoint: record_of(Checkpoint, req=TEXT, upto=NUMBER),
     Finish: record_of(Finish, req=TEXT, keep=NUMBER, publish=TRUTH),
     Retract: record_of(Retract, req=TEXT),
     Abort: record_of(Abort, req=TEXT),
+    Close: record_of(Close, session=TEXT),
     Evict: record_of(Evict, n=NUMBER),
     Flush: record_of(Flush),
 }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kvledger.spec.world import CAPABILITIES, Declaration, Namespace, ReqId, Token, World
+from kvledger.spec.world import CAPABILITIES, UNCOMMON, Declaration, Namespace, ReqId, SessionId, Token, World
 
 
 @dataclass(frozen=True)
@@ -12,7 +12,8 @@ class Scope:
     """What exploration may submit: makes a world finite.
 
     requests: the ids that may live at once. prompts: what each may bring. letters: what may be sampled.
-    match_limits, publish: the options a submit may carry. max_kv: positions with KV, a request.
+    match_limits, publish, sessions: the options a submit may carry. max_kv: positions with KV, a request.
+    drafts: how many slots a reserve may ask for.
     """
 
     requests: tuple[ReqId, ...]
@@ -22,17 +23,24 @@ class Scope:
     namespaces: tuple[Namespace, ...] = ("n",)
     match_limits: tuple[int | None, ...] = (None,)
     publish: tuple[bool, ...] = (True,)
+    sessions: tuple[SessionId | None, ...] = (None,)
+    drafts: tuple[int, ...] = ()
 
 
 PLAIN = Declaration("sglang's shape")
 KEPT = Declaration(
     "vllm's shape",
-    capabilities=frozenset(CAPABILITIES) - {"LEAF_FIRST", "CHECKPOINT"},
+    capabilities=frozenset(CAPABILITIES) - UNCOMMON - {"LEAF_FIRST", "CHECKPOINT"} | {"DUPLICATES"},
     publishes_on=frozenset({"extend", "decode"}),
     max_batch=1,
 )
 HELD_BACK = Declaration("headroom and back-off", headroom=1, match_backoff=1)
 BIGRAM = Declaration("bigram keys", key_lag=1)
+SPECULATIVE = replace(PLAIN, name="drafts", capabilities=PLAIN.capabilities | {"DRAFTS"})
+TALKING = replace(PLAIN, name="sessions", capabilities=PLAIN.capabilities | {"SESSIONS"})
+SPLIT = replace(PLAIN, name="admission apart", capabilities=PLAIN.capabilities | {"SPLIT_ADMIT"})
+ALL = PLAIN.capabilities | {"DRAFTS", "SESSIONS", "SPLIT_ADMIT"}
+JOINT = replace(PLAIN, name="all of sglang's shape", capabilities=ALL)
 A3, B3 = ("a", "a", "a"), ("a", "a", "b")
 TWO = ("r0", "r1")
 
@@ -47,4 +55,8 @@ WORLDS: dict[str, tuple[World, Scope]] = {
         Scope(TWO, (A3,), ("a",), max_kv=3, match_limits=(None, 1), publish=(True, False)),
     ),
     "KEY_LAG": (World(2, 4, 5, 1, BIGRAM), Scope(TWO, (A3, B3), ("a",), max_kv=4)),
+    "DRAFTS": (World(2, 5, 4, 2, SPECULATIVE), Scope(TWO, (A3,), ("a",), max_kv=5, drafts=(1, 2))),
+    "SESSIONS": (World(2, 4, 4, 2, TALKING), Scope(TWO, (A3, ("a",) * 4), ("a",), max_kv=4, sessions=(None, "s"))),
+    "SMALL": (World(2, 4, 3, 2, JOINT), Scope(TWO, (A3,), ("a",), max_kv=4, drafts=(1,), sessions=(None, "s"))),
+    "SPLIT_ADMIT": (World(2, 4, 3, 2, SPLIT), Scope(TWO, (A3, B3), ("a",), max_kv=4)),
 }

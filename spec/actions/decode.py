@@ -36,6 +36,8 @@ def requires(ledger: Ledger, act: Decode) -> str | None:
             return "more than the pending token is without KV, or no row is held"
         if token is None:
             return "None is sampled, which is no token"
+        if ledger.over_allocated(req):
+            return "slots are reserved: what is accepted is committed"
         if ledger.records[req].committed_len >= ledger.world.context_len:
             return "the row is full"
     return None

@@ -10,23 +10,32 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations, permutations, product
 
+from kvledger.spec.actions.back import NOTHING, Back, given_back, unlocked_by
 from kvledger.spec.actions.giving import Publisher, frees
-from kvledger.spec.actions.taking import Member, demand, obtainable
+from kvledger.spec.actions.taking import Member, demand, obtainable, trimmed, trims
 from kvledger.spec.answer import Granted, Published, Refused
 from kvledger.spec.ledger import Ledger, Tag
-from kvledger.spec.world import PageId, ReqId
+from kvledger.spec.world import Holder, PageId, ReqId
+
+GROWING = ("extend", "decode", "commit")  # actions after which a request goes on, and may publish more another time
 
 
 def eviction_sets(
-    ledger: Ledger, *, least: bool, reading: Collection[PageId] = (), at_least: int = 0
+    ledger: Ledger,
+    *,
+    least: bool,
+    reading: Collection[PageId] = (),
+    leaving: Collection[Holder] = (),
+    at_least: int = 0,
 ) -> Iterator[frozenset[PageId]]:
-    """The sets of pages that may be evicted: of so many pages at least. least: of exactly so many."""
+    """The sets of pages that may be evicted: of so many pages at least. least: of exactly so many. leaving: holders
+    whose locks are dropped before."""
     fewest = max(0, at_least)
     if not fewest:
         yield frozenset()
         if least:
             return
-    pages = [page for page in sorted(ledger.evictable()) if page not in reading]
+    pages = sorted({*ledger.evictable(), *unlocked_by(ledger, leaving)}.difference(reading))
     for size in [fewest] if least else range(max(1, fewest), len(pages) + 1):
         for chosen in combinations(pages, size):
             if closed(ledger, frozenset(chosen)):
@@ -57,6 +66,9 @@ def matches(ledger: Ledger, members: list[Member]) -> Iterator[tuple[tuple[PageI
         if not starters:
             yield ()
             return
+        if starters[0] in ledger.admitted:
+            yield from ((ledger.admitted[starters[0]], *rest) for rest in of(starters[1:]))
+            return
         request = ledger.requests[starters[0]]
         keys = [ledger.key(request, ordinal) for ordinal in range(ledger.longest_match(starters[0]))]
         for path in paths(keys):
@@ -75,17 +87,20 @@ def takings(ledger: Ledger, members: list[Member], least: bool) -> Iterator[Gran
     sizes = demand(ledger, members)
     short = ["rows"] * (ledger.world.has("ROWS") and len(starters) > ledger.free_row_count())
     short += ["pages"] * (sum(sizes) > obtainable(ledger, members))
-    yield from (Refused(each, gone) for each in short for gone in eviction_sets(ledger, least=least))
+    cuts = tuple(trims(ledger, members))
+    back = given_back(ledger, Back(cut=cuts)) if cuts else None
+    yield from (Refused(each, gone, back) for each in short for gone in eviction_sets(ledger, least=least))
     if "rows" in short:
         return
     most = ledger.world.rows if ledger.world.has("ROWS") else len(ledger.records) + len(starters)
     free_rows = [row for row in range(1, most + 1) if ledger.holder_of(row) is None]
     rows = [tuple(free_rows[: len(starters)])] if least else permutations(free_rows, len(starters))
-    rows = list(rows)
+    rows, cut_off = list(rows), trimmed(ledger, members)
+    missing = sum(sizes) - ledger.free_page_count() - len(cut_off)
     for matched in matches(ledger, members):
         reading = {page for path in matched for page in path}
-        for gone in eviction_sets(ledger, least=least, reading=reading, at_least=sum(sizes) - ledger.free_page_count()):
-            free = [page for page in range(1, ledger.world.pages + 1) if ledger.is_free(page) or page in gone]
+        for gone in eviction_sets(ledger, least=least, reading=reading, at_least=missing):
+            free = [page for page in range(1, ledger.world.pages + 1) if ledger.is_free(page) or page in gone | cut_off]
             handed = [tuple(free[: sum(sizes)])] if least else permutations(free, sum(sizes))
             for flat in handed:
                 pages, rest = [], flat
@@ -102,14 +117,16 @@ def givings(
     publishers: list[Publisher],
     granted: Granted,
     least: bool,
-    leaving: tuple[ReqId, ...] = (),
+    back: Back = NOTHING,
 ) -> Iterator[Granted]:
-    """Every way to publish and free after this grant. least: all there is, or, growing, any length; in batch order."""
+    """Every way to publish and free after this grant. least: all there is, or, growing, any length; in batch order.
+    Where a page goes whose lock is dropped here, nothing is published."""
+    if any(ledger.page(page).locks for page in granted.evicted):
+        publishers = []
     orders = [publishers] if least else permutations(publishers)
     ways = (way for order in orders for way in publications(ledger, kind, list(order), granted, least, {}))
     for published in dict.fromkeys(ways):
-        freed = frees(ledger, publishers, published, leaving)
-        yield replace(granted, published=published, freed=freed)
+        yield replace(granted, published=published, freed=frees(ledger, publishers, published, back))
 
 
 def publications(
@@ -125,7 +142,7 @@ def publications(
         yield ()
         return
     who, *later = publishers
-    request, first = ledger.requests[who.req], who.protected // ledger.world.page_size
+    request, first = who.request, who.protected // ledger.world.page_size
     for pages in stayings(ledger, kind, who, granted, least, joined):
         keys = (ledger.key(request, ordinal) for ordinal in range(first, first + len(pages)))
         mine = {key: joined.get(key, frozenset()) | {page} for key, page in zip(keys, pages, strict=True)}
@@ -133,9 +150,10 @@ def publications(
             yield ((who.req, pages), *rest) if pages else rest
 
 
-def evictions(ledger: Ledger, least: bool) -> Iterator[Granted]:
-    """The grants of an action that takes nothing: any backend may let cached pages go. least: none."""
-    for gone in eviction_sets(ledger, least=least):
+def evictions(ledger: Ledger, least: bool, leaving: Collection[Holder] = ()) -> Iterator[Granted]:
+    """The grants of an action that takes nothing: any backend may let cached pages go, those too that only such
+    holders read as leave by it. least: none."""
+    for gone in eviction_sets(ledger, least=least, leaving=leaving):
         yield Granted(evicted=gone)
 
 
@@ -148,12 +166,12 @@ def stayings(
     joined: Mapping[Tag, frozenset[PageId]],
 ) -> Iterator[tuple[PageId, ...]]:
     """The pages that may stand under this publisher's keys afterwards: its own, or those that are there."""
-    request, declared = ledger.requests[publisher.req], ledger.world.declared
+    request, declared = publisher.request, ledger.world.declared
     first, most = publisher.protected // ledger.world.page_size, ledger.publishable(publisher.upto)
-    if not request.publish or kind not in declared.publishes_on or most <= first:
+    if not ledger.may_publish(publisher.req) or kind not in declared.publishes_on or most <= first:
         yield ()
         return
-    for upto in [most] if least and kind not in ("extend", "decode") else range(first, most + 1):
+    for upto in [most] if least and kind not in GROWING else range(first, most + 1):
         choices = []
         for ordinal in range(first, upto):
             key = ledger.key(request, ordinal)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kvledger.spec.actions.back import Back
 from kvledger.spec.actions.every_answer import givings, takings
 from kvledger.spec.actions.giving import Publisher, growing, judge_given
-from kvledger.spec.actions.taking import Member, judge_refused, judge_taken
+from kvledger.spec.actions.taking import Member, judge_refused, judge_taken, trims
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.edit import Edit
 from kvledger.spec.ledger import Ledger
@@ -34,6 +35,8 @@ def requires(ledger: Ledger, act: Extend) -> str | None:
     for req, upto, token in act.batch:
         if req not in ledger.requests:
             return "the request is not live"
+        if ledger.over_allocated(req):
+            return "slots are reserved: what is accepted is committed"
         end = len(ledger.requests[req].tokens)
         if upto <= ledger.prefix(req):
             return "upto does not lie above the prefix"
@@ -52,7 +55,8 @@ def requires(ledger: Ledger, act: Extend) -> str | None:
 
 def members(ledger: Ledger, act: Extend) -> list[Member]:
     """Who needs KV for which positions."""
-    return [Member(req, ledger.prefix(req), upto, not ledger.holds_row(req)) for req, upto, _ in act.batch]
+    held = ledger.records
+    return [Member(req, ledger.prefix(req), upto, ledger.behind(req) not in held) for req, upto, _ in act.batch]
 
 
 def publishers(ledger: Ledger, act: Extend, answer: Granted) -> list[Publisher]:
@@ -67,17 +71,19 @@ def judge(ledger: Ledger, act: Extend, answer: Granted | Refused) -> None:
         judge_refused(ledger, batch, answer)
         return
     judge_taken(ledger, batch, answer)
-    judge_given(ledger, "extend", publishers(ledger, act, answer), answer)
+    judge_given(ledger, "extend", publishers(ledger, act, answer), answer, Back(cut=tuple(trims(ledger, batch))))
 
 
 def effect(edit: Edit, act: Extend, answer: Granted) -> None:
-    """What is then true."""
+    """What is then true. The tails of turns come back before any page is handed out."""
     rows, matched = iter(answer.rows), iter(answer.matched)
+    for req in [req for req, _, _ in act.batch if edit.ledger.lender(req) is not None]:
+        edit.take_up(req)
     for (req, upto, token), pages in zip(act.batch, answer.pages, strict=True):
-        if edit.ledger.holds_row(req):
-            edit.grow(req, pages, upto)
-        else:
+        if edit.records.get(req) is None:
             edit.start(req, next(rows), next(matched), pages, upto)
+        else:
+            edit.grow(req, pages, upto)
         if token is not None:
             edit.sample(req, token)
     for req, pages in answer.published:
@@ -91,4 +97,5 @@ def answers(ledger: Ledger, act: Extend, least: bool) -> Iterator[Granted | Refu
         if isinstance(answer, Refused):
             yield answer
         else:
-            yield from givings(ledger, "extend", publishers(ledger, act, answer), answer, least)
+            back = Back(cut=tuple(trims(ledger, batch)))
+            yield from givings(ledger, "extend", publishers(ledger, act, answer), answer, least, back)

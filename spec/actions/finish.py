@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kvledger.spec.actions.back import Back, Cut
 from kvledger.spec.actions.every_answer import evictions, givings
 from kvledger.spec.actions.giving import Publisher, holding, judge_given
 from kvledger.spec.actions.taking import judge_evicted, judge_refused
@@ -18,7 +19,10 @@ from kvledger.spec.world import ReqId
 
 
 class Finish(NamedTuple):
-    """[0, keep) is worth keeping, and is published iff publish. keep may lie below what is published already."""
+    """[0, keep) is worth keeping, and is published iff publish. keep may lie below what is published already.
+
+    A turn publishes nothing: its session keeps row, lock and [0, keep).
+    """
 
     req: ReqId
     keep: int
@@ -33,7 +37,20 @@ def requires(ledger: Ledger, act: Finish) -> str | None:
         return "keep is negative"
     if act.keep > ledger.records[act.req].committed_len:
         return "keep lies above what is committed"
+    if ledger.requests[act.req].session is not None:
+        if act.publish:
+            return "a turn ends into its session, and publishes nothing"
+        if act.keep < max(ledger.records[act.req].protected_len, 1):
+            return "keep lies below what the session reads, or leaves it nothing"
     return None
+
+
+def back(ledger: Ledger, act: Finish) -> Back:
+    """What comes back: all that is private; of a turn what lies beyond keep, unless its session is closing."""
+    session = ledger.requests[act.req].session
+    if session is None or ledger.sessions[session].closing:
+        return Back(leaving=(act.req,))
+    return Back(cut=(Cut(act.req, act.keep, "SES-1"),))
 
 
 def publishers(ledger: Ledger, act: Finish, answer: Granted) -> list[Publisher]:
@@ -46,19 +63,24 @@ def judge(ledger: Ledger, act: Finish, answer: Granted | Refused) -> None:
     if isinstance(answer, Refused):
         judge_refused(ledger, [], answer)
         return
-    judge_evicted(ledger, answer.evicted)
-    judge_given(ledger, "finish", publishers(ledger, act, answer), answer, leaving=(act.req,))
+    gives = back(ledger, act)
+    judge_evicted(ledger, answer.evicted, leaving=() if answer.published else gives.leaving)
+    judge_given(ledger, "finish", publishers(ledger, act, answer), answer, gives)
 
 
 def effect(edit: Edit, act: Finish, answer: Granted) -> None:
     """What is then true."""
     for req, pages in answer.published:
         edit.publish(req, pages)
-    edit.release(act.req)
+    if edit.requests[act.req].session is None:
+        edit.release(act.req)
+    else:
+        edit.hand_over(act.req, act.keep)
     edit.forget(act.req)
 
 
 def answers(ledger: Ledger, act: Finish, least: bool) -> Iterator[Granted | Refused]:
     """Every legal answer of a small world."""
-    for granted in evictions(ledger, least):
-        yield from givings(ledger, "finish", publishers(ledger, act, granted), granted, least, leaving=(act.req,))
+    gives = back(ledger, act)
+    for granted in evictions(ledger, least, gives.leaving):
+        yield from givings(ledger, "finish", publishers(ledger, act, granted), granted, least, gives)

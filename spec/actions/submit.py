@@ -45,6 +45,30 @@ def requires(ledger: Ledger, act: Submit) -> str | None:
         return "the backend cannot bar a request from publishing"
     if act.match_limit is not None and act.match_limit < 0:
         return "the match limit is negative"
+    if act.req in ledger.sessions:
+        return "a session has this id"
+    return None if act.session is None else _of_turn(ledger, act, act.session)
+
+
+def _of_turn(ledger: Ledger, act: Submit, session: SessionId) -> str | None:
+    if not ledger.world.has("SESSIONS"):
+        return "the backend does not declare SESSIONS"
+    if session in (act.req, *ledger.requests):
+        return "a request has the session's id"
+    if act.match_limit is not None:
+        return "a turn has no match limit"
+    if session not in ledger.sessions:
+        return None
+    known = ledger.sessions[session]
+    if known.turn is not None:
+        return "a turn of this session lives"
+    if known.namespace != act.namespace:
+        return "the session is of another namespace"
+    record, goes_on = ledger.record(session), min(len(known.tokens), len(act.tokens) - 1)
+    if record.holds_kv and goes_on < max(record.protected_len, 1):
+        return "the turn ends below what its session has published, or leaves nothing to go on from"
+    if act.tokens[:goes_on] != known.tokens[:goes_on]:
+        return "the turn does not continue its session"
     return None
 
 
@@ -61,7 +85,7 @@ def effect(edit: Edit, act: Submit, answer: Granted) -> None:
     """What is then true."""
     root = edit.names.root(act.namespace)
     trail = edit.names.trail(root, act.tokens)
-    edit.submit(act.req, Request(act.tokens, act.namespace, trail, root, act.match_limit, act.publish))
+    edit.submit(act.req, Request(act.tokens, act.namespace, trail, root, *act[3:]))
 
 
 def answers(ledger: Ledger, act: Submit, least: bool) -> Iterator[Granted | Refused]:

@@ -9,15 +9,17 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from kvledger.spec.answer import Freed, Granted, Refused
+from kvledger.spec.actions.back import Back, Cut, beyond, judge_freed, unlocked_by
+from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Ledger, Tag
 from kvledger.spec.page import CACHED, new_pages
 from kvledger.spec.rules import need
-from kvledger.spec.world import PageId, ReqId
+from kvledger.spec.world import Holder, PageId, ReqId
 
 
 class Member(NamedTuple):
-    """One member of a batch: positions [prefix, upto) need KV. starts: it holds no row yet."""
+    """One member of a batch: positions [prefix, upto) need slots. starts: it takes a row, and what it matches in the
+    cache; a turn that goes on with its session's record does neither."""
 
     req: ReqId
     prefix: int
@@ -30,14 +32,29 @@ def demand(ledger: Ledger, members: Iterable[Member]) -> list[int]:
     return [new_pages(member.prefix, member.upto, ledger.world.page_size) for member in members]
 
 
-def judge_evicted(ledger: Ledger, evicted: Collection[PageId], reading: Collection[PageId] = ()) -> None:
+def trims(ledger: Ledger, members: Iterable[Member]) -> list[Cut]:
+    """What lies beyond the prefix of each turn that goes on with its session's record: freed before room is sought."""
+    lent = ((ledger.lender(member.req), member.prefix) for member in members if not member.starts)
+    return [Cut(session, prefix, "SES-2") for session, prefix in lent if session is not None]
+
+
+def trimmed(ledger: Ledger, members: Iterable[Member]) -> set[PageId]:
+    """The pages that those cuts free."""
+    return {page for cut in trims(ledger, members) for page in beyond(ledger, cut)}
+
+
+def judge_evicted(
+    ledger: Ledger, evicted: Collection[PageId], reading: Collection[PageId] = (), leaving: Collection[Holder] = ()
+) -> None:
     """Only cached pages go, nobody reads them, and what remains is closed under parents.
 
-    reading: pages that this very call has matched; they are locked before room is made.
+    reading: pages that this very call has matched; they are locked before room is made. leaving: holders whose locks
+    this very call drops before.
     """
+    unlocked = unlocked_by(ledger, leaving)
     for page in sorted(evicted):
         need(ledger.page(page).kind == CACHED, "EVICT-4", page=page)
-        need(ledger.page(page).locks == 0 and page not in reading, "LOCK-2", page=page)
+        need((ledger.page(page).locks == 0 or page in unlocked) and page not in reading, "LOCK-2", page=page)
     if evicted and ledger.world.has("LEAF_FIRST"):
         gone = {ledger.pages[page].owner for page in evicted}
         gone = {key for key in gone if ledger.index[key].pages.issubset(evicted)}
@@ -50,7 +67,7 @@ def judge_evicted(ledger: Ledger, evicted: Collection[PageId], reading: Collecti
 def judge_refused(ledger: Ledger, members: list[Member], answer: Refused, forbidden: bool = False) -> None:
     """A refusal of the whole batch needs a cause: it is forbidden, or rows or pages are short, all evicted."""
     judge_evicted(ledger, answer.evicted)
-    need(answer.freed in (None, Freed()), "PAGE-6", freed=answer.freed, law=Freed())
+    judge_freed(ledger, answer.freed, Back(cut=tuple(trims(ledger, members))))
     if forbidden and answer.short is None:
         return
     starters = [member for member in members if member.starts]
@@ -67,13 +84,16 @@ def obtainable(ledger: Ledger, members: list[Member]) -> int:
     starters = [member for member in members if member.starts]
     matched: Counter[Tag] = Counter()
     for member in starters:
+        if member.req in ledger.admitted:
+            continue  # what it matched is locked already
         request = ledger.requests[member.req]
         matched.update(ledger.key(request, ordinal) for ordinal in range(member.prefix // ledger.world.page_size))
     taken = 0
     for key, times in matched.items():  # of a key's duplicates each may read another one
         taken += min(times, [ledger.pages[page].locks for page in ledger.index[key].pages].count(0))
     kept_back = ledger.world.declared.headroom if starters else 0
-    return ledger.free_page_count() + len(ledger.evictable()) - taken - kept_back
+    room = ledger.free_page_count() + len(trimmed(ledger, members)) + len(ledger.evictable())
+    return room - taken - kept_back
 
 
 def judge_taken(ledger: Ledger, members: list[Member], answer: Granted) -> None:
@@ -101,6 +121,10 @@ def judge_matched(ledger: Ledger, req: ReqId, pages: tuple[PageId, ...]) -> None
             page=page,
             ordinal=ordinal,
         )
+    if req in ledger.admitted:
+        fits = pages == ledger.admitted[req]
+        need(fits, "LOCK-2", req=req, page=None, admitted=ledger.admitted[req], matched=pages)
+        return
     longest = ledger.longest_match(req)
     need(len(pages) == longest, "CACHE-1", req=req, matched=length, longest=longest * ledger.world.page_size)
 
@@ -123,9 +147,10 @@ def judge_pages(ledger: Ledger, members: list[Member], answer: Granted) -> None:
     for member, asked, pages in zip(members, demand(ledger, members), answer.pages, strict=True):
         need(len(pages) == asked, "PAGE-4", req=member.req, demand=asked, got=len(pages))
     handed: set[PageId] = set()
+    cut_off = trimmed(ledger, members)
     for member, pages in zip(members, answer.pages, strict=True):
         for page in pages:
             need(page != 0, "PAGE-3", req=member.req, page=page)
-            free = ledger.is_free(page) or page in answer.evicted
+            free = ledger.is_free(page) or page in answer.evicted or page in cut_off
             need(free and page not in handed, "PAGE-1", req=member.req, page=page, twice=page in handed)
             handed.add(page)
