@@ -107,7 +107,7 @@ class KeepsContent(Protocol):
         """Called by the kit after each grant, as a forward pass would: slots[i] now holds tags[i]."""
 
     def read(self, holder: Holder, /) -> Sequence[int]:
-        """The tags of [0, committed_len) of a request, or an idle session, that holds KV: through the backend's table."""
+        """The tags of [0, committed_len) of a request or idle session that holds KV, through the backend's table."""
 
 
 @runtime_checkable

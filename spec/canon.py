@@ -105,5 +105,6 @@ def _of_session(ledger: Ledger, name: SessionId, number: int) -> tuple[Tag, Mark
 
 def exact(ledger: Ledger) -> Hashable:
     """The state with all its names: what an unreduced search goes by, to hold `canon` against it."""
-    maps = (ledger.requests, ledger.sessions, ledger.admitted, ledger.records, ledger.tables, ledger.locks, ledger.pages, ledger.index)
+    who = (ledger.requests, ledger.sessions, ledger.admitted, ledger.records)
+    maps = (*who, ledger.tables, ledger.locks, ledger.pages, ledger.index)
     return tuple(frozenset(each.items()) for each in maps)

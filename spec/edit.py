@@ -51,9 +51,10 @@ class Edit:
         """The ledger with everything written."""
         if self._in_place:
             return self.ledger
-        who = (self.requests, self.sessions, self.admitted, self.records)
-        what = (self.tables, self.locks, self.pages, self.index, self.tags)
-        return Ledger(self.world, *who, *what, self.names)
+        return Ledger(
+            self.world, self.requests, self.sessions, self.admitted, self.records, self.tables, self.locks, self.pages,
+            self.index, self.tags, self.names,
+        )  # fmt: skip
 
     def submit(self, req: ReqId, request: Request) -> None:
         """A request waits; if it is a turn, its session waits for it. A session begins with its first turn."""

@@ -220,8 +220,9 @@ class Monitor:
     def _new_pages(self, member: Member, table: tuple[PageId, ...], slots: tuple[Slot, ...]) -> tuple[PageId, ...]:
         """TAB-1 for new positions: the rest of the last page first, then whole pages from their first slot on."""
         size, wanted = self.world.page_size, member.upto - member.prefix
-        rule = "PAGE-4" if self.ledger.lender(member.req) is None else "SES-2"
-        need(len(slots) == wanted, rule, req=member.req, positions=wanted, slots=len(slots), prefix=member.prefix)
+        fits, facts = len(slots) == wanted, {"positions": wanted, "slots": len(slots), "prefix": member.prefix}
+        need(fits or self.ledger.lender(member.req) is None, "SES-2", req=member.req, **facts)
+        need(fits, "PAGE-4", req=member.req, **facts)
         within = min(-member.prefix % size, wanted)
         if within:
             self._in_order(member.req, slots[:within], member.prefix, table[-1] * size + member.prefix % size)

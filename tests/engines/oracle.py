@@ -8,7 +8,7 @@ Answers are picked, never enumerated, so pools may be large.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -16,23 +16,41 @@ from kvledger.spec.action import apply, file_of, members_of, name_of, publishers
 from kvledger.spec.actions import (
     Abort,
     Action,
+    Admit,
     Checkpoint,
+    Close,
+    Commit,
     Decode,
     Evict,
     Extend,
     Finish,
     Flush,
+    MatchPrefix,
+    Reserve,
     Retract,
+    abort,
+    close,
+    finish,
+    flush,
+    reserve,
+    retract,
 )
+from kvledger.spec.actions.back import NOTHING, Back, given_back
 from kvledger.spec.actions.giving import frees
-from kvledger.spec.actions.taking import Member, demand, obtainable
+from kvledger.spec.actions.taking import Member, demand, obtainable, trimmed, trims
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import CachedView, Declaration, RecordView, Totals, View
 from kvledger.spec.ledger import Ledger, Tag, slots_in
 from kvledger.spec.page import CACHED, PRIVATE
 from kvledger.spec.saying import said
-from kvledger.spec.world import CAPABILITIES, PUBLISHING, PageId, ReqId, World
+from kvledger.spec.world import CAPABILITIES, PUBLISHING, Holder, PageId, ReqId, World
 
+ENDS: dict[type, Callable[..., Back]] = {
+    Finish: finish.back,
+    Retract: retract.back,
+    Abort: abort.back,
+    Close: close.back,
+}
 PLAIN = frozenset(CAPABILITIES) - {"DUPLICATES", "SCRAMBLE"}
 LOOSE = frozenset(CAPABILITIES) - {"LEAF_FIRST", "SCRAMBLE"}
 
@@ -67,42 +85,67 @@ def pick(ledger: Ledger, act: Action, policy: Policy) -> Granted | Refused:
             taken = take(ledger, members, policy)
             if isinstance(taken, Refused):
                 return taken
-            return give(ledger, act, taken, (), policy)
-        case Checkpoint():
-            return give(ledger, act, Granted(), (), policy)
-        case Finish(req) | Retract(req) | Abort(req) if ledger.holds_row(req):
-            return give(ledger, act, Granted(), (req,), policy)
+            return give(ledger, act, taken, Back(cut=tuple(trims(ledger, members))), policy)
+        case Reserve():
+            return ahead(ledger, act, policy)
+        case Admit() | MatchPrefix():
+            members = members_of(ledger, act)
+            back = Back(cut=tuple(trims(ledger, members)))
+            return give(ledger, act, Granted(matched=found(ledger, members, policy)), back, policy)
+        case Checkpoint() | Commit():
+            return give(ledger, act, Granted(), NOTHING, policy)
+        case Finish() | Retract() | Abort() | Close():
+            return give(ledger, act, Granted(), ENDS[type(act)](ledger, act), policy)
         case Evict(n):
             return Granted(evicted=leaves(ledger, (), n + policy.at_will(2), policy))
         case Flush():
-            return Refused() if ledger.records else Granted(evicted=frozenset(ledger.pages))
+            cached = frozenset(page for page, state in ledger.pages.items() if state.kind == CACHED)
+            back = flush.back(ledger)
+            return Refused() if flush.in_the_way(ledger) else give(ledger, act, Granted(evicted=cached), back, policy)
         case _:
             return Granted()
+
+
+def ahead(ledger: Ledger, act: Reserve, policy: Policy) -> Granted | Refused:
+    """Slots for drafts, as far as the policy likes."""
+    least, most = reserve.range_of(ledger, act)
+    if ledger.records[act.req].committed_len + act.n > ledger.world.context_len and policy.at_will(1):
+        return Refused()
+    taken = take(ledger, members_of(ledger, act), policy)
+    return taken if isinstance(taken, Refused) else replace(taken, reserved=most - policy.at_will(most - least))
+
+
+def found(ledger: Ledger, members: list[Member], policy: Policy) -> tuple[tuple[PageId, ...], ...]:
+    """What the starting members match: of each key any page, or what they were admitted with."""
+    matched = []
+    for member in (member for member in members if member.starts):
+        ordinals = range(member.prefix // ledger.world.page_size)
+        keys = [ledger.key(ledger.requests[member.req], ordinal) for ordinal in ordinals]
+        held = ledger.admitted.get(member.req)
+        matched.append(tuple(policy.choose(ledger.index[key].pages, 1)[0] for key in keys) if held is None else held)
+    return tuple(matched)
 
 
 def take(ledger: Ledger, members: list[Member], policy: Policy) -> Granted | Refused:
     """Matches, evictions, rows and pages; or a refusal, where one is due."""
     starters = [member for member in members if member.starts]
+    back = given_back(ledger, Back(cut=tuple(trims(ledger, members))))
     if ledger.world.has("ROWS") and len(starters) > ledger.free_row_count():
-        return Refused("rows", leaves(ledger, (), policy.at_will(2), policy))
-    size, sizes = ledger.world.page_size, demand(ledger, members)
-    matched = []
-    for member in starters:
-        keys = [ledger.key(ledger.requests[member.req], ordinal) for ordinal in range(member.prefix // size)]
-        matched.append(tuple(policy.choose(ledger.index[key].pages, 1)[0] for key in keys))
+        return Refused("rows", leaves(ledger, (), policy.at_will(2), policy), back)
+    sizes, cut_off, matched = demand(ledger, members), trimmed(ledger, members), found(ledger, members, policy)
     reading = {page for pages in matched for page in pages}
     evictable = set(ledger.evictable()) - reading
-    asked = sum(sizes)
-    if asked > ledger.free_page_count() + len(evictable) or (policy.needless and asked > obtainable(ledger, members)):
-        return Refused("pages", leaves(ledger, reading, policy.at_will(2), policy))
-    gone = leaves(ledger, reading, max(0, asked - ledger.free_page_count()) + policy.at_will(2), policy)
+    asked, room = sum(sizes), ledger.free_page_count() + len(cut_off)
+    if asked > room + len(evictable) or (policy.needless and asked > obtainable(ledger, members)):
+        return Refused("pages", leaves(ledger, reading, policy.at_will(2), policy), back)
+    gone = leaves(ledger, reading, max(0, asked - room) + policy.at_will(2), policy)
     free = [page for page in range(1, ledger.world.pages + 1) if ledger.is_free(page)]
-    chosen = iter(policy.choose([*free, *gone], asked))
+    chosen = iter(policy.choose([*free, *gone, *cut_off], asked))
     pages = tuple(tuple(next(chosen) for _ in range(count)) for count in sizes)
     held = {record.row for record in ledger.records.values()}
     most = ledger.world.rows if ledger.world.has("ROWS") else len(held) + len(starters)
     rows = policy.choose(set(range(1, most + 1)) - held, len(starters))
-    return Granted(rows, tuple(matched), pages, evicted=gone)
+    return Granted(rows, matched, pages, evicted=gone)
 
 
 def leaves(ledger: Ledger, reading: Collection[PageId], n: int, policy: Policy) -> frozenset[PageId]:
@@ -122,14 +165,14 @@ def leaves(ledger: Ledger, reading: Collection[PageId], n: int, policy: Policy) 
     return frozenset(gone)
 
 
-def give(ledger: Ledger, act: Action, granted: Granted, leaving: tuple[ReqId, ...], policy: Policy) -> Granted:
+def give(ledger: Ledger, act: Action, granted: Granted, back: Back, policy: Policy) -> Granted:
     """What is published, as far as the policy likes, and what is freed by that."""
     declared, joined = ledger.world.declared, dict[Tag, set[PageId]]()
     publishers = publishers_of(ledger, act, granted)
     published: list[tuple[ReqId, tuple[PageId, ...]]] = []
-    for req, protected, upto, table in publishers if name_of(act) in declared.publishes_on else ():
-        request, first = ledger.requests[req], protected // ledger.world.page_size
-        most = ledger.publishable(upto) if request.publish else first
+    for req, protected, upto, table, request in publishers if name_of(act) in declared.publishes_on else ():
+        first = protected // ledger.world.page_size
+        most = ledger.publishable(upto) if ledger.may_publish(req) else first
         stays = []
         for ordinal in range(first, most - policy.at_will(most - first)):
             key, own = ledger.key(request, ordinal), table[ordinal]
@@ -140,7 +183,7 @@ def give(ledger: Ledger, act: Action, granted: Granted, leaving: tuple[ReqId, ..
             there.add(stays[-1])
         if stays:
             published.append((req, tuple(stays)))
-    return replace(granted, published=tuple(published), freed=frees(ledger, publishers, published, leaving))
+    return replace(granted, published=tuple(published), freed=frees(ledger, publishers, tuple(published), back))
 
 
 class Oracle:
@@ -174,9 +217,9 @@ class Oracle:
         """Each slot holds its tag."""
         self.content.update(zip(slots, tags, strict=True))
 
-    def read(self, req: ReqId) -> Sequence[int]:
+    def read(self, holder: Holder) -> Sequence[int]:
         """What stands in the slots of [0, committed_len)."""
-        table, upto = self.ledger.tables[req], self.ledger.records[req].committed_len
+        table, upto = self.ledger.tables[holder], self.ledger.records[holder].committed_len
         return [self.content[slot] for slot in slots_in(table, 0, upto, self.ledger.world.page_size)]
 
 

@@ -17,24 +17,31 @@ from kvledger.spec.action import file_of, members_of
 from kvledger.spec.actions import (
     Abort,
     Action,
+    Admit,
     Checkpoint,
+    Close,
+    Commit,
     Decode,
+    Defer,
     Evict,
     Extend,
     Finish,
     Flush,
+    MatchPrefix,
+    Reserve,
     Retract,
     Submit,
 )
 from kvledger.spec.actions.taking import demand, obtainable
 from kvledger.spec.ledger import Ledger
-from kvledger.spec.world import ReqId, Token, World
+from kvledger.spec.world import ReqId, SessionId, Token, World
 from kvledger.tests.kit.probes import forbidden
 
 Draw: TypeAlias = tuple[int, int, int, int]  # each in [0, WIDTH)
 Pool: TypeAlias = tuple[int, int, int, int]  # page_size, rows, pages, context_len
-WIDTH = 48
+WIDTH = 66
 REQUESTS = ("A", "B", "C", "D", "E")
+SESSIONS = ("S", "T")
 NAMESPACES = (0, "0", 1, "")  # two look alike, and are not the same; two are true, and two are not
 LOOKALIKES: tuple[Token, ...] = ("0", 1, (0,))
 STEMS: tuple[tuple[Token, ...], ...] = ((0,) * 48, (0, 1) * 24)
@@ -50,11 +57,12 @@ POOLS = (
 )
 STRIDE = 7  # of the walk on the ring, to every place of it: the next neighbour would starve what is seldom enabled
 
-KINDS = ("submit", "extend", "decode", "checkpoint", "finish", "retract", "abort", "evict", "flush", "again", "probe")
+KINDS = ("submit", "extend", "decode", "checkpoint", "finish", "retract", "abort", "evict", "flush", "again", "probe",
+         "reserve", "commit", "admit", "defer", "match_prefix", "close")  # fmt: skip
 PROFILES = {  # how many of the WIDTH places of the ring each kind has
-    "even": (8, 7, 7, 4, 4, 3, 2, 2, 1, 8, 2),
-    "sharing": (13, 8, 3, 5, 5, 2, 1, 1, 1, 8, 1),
-    "pressure": (11, 8, 7, 3, 2, 3, 1, 1, 1, 9, 2),
+    "even": (8, 7, 7, 4, 4, 3, 2, 2, 1, 8, 2, 6, 5, 3, 1, 1, 2),
+    "sharing": (13, 8, 3, 5, 5, 2, 1, 1, 1, 8, 1, 5, 5, 4, 1, 1, 2),
+    "pressure": (11, 8, 7, 3, 2, 3, 1, 1, 1, 9, 2, 6, 5, 3, 1, 1, 2),
 }
 assert all(sum(places) == WIDTH for places in PROFILES.values()) and gcd(STRIDE, WIDTH) == 1
 
@@ -108,7 +116,7 @@ def worlds(pools: tuple[Pool, ...] = POOLS) -> list[World]:
 
 def _again(ledger: Ledger, refused: Action | None) -> Action | None:
     """What was refused for want of room, as soon as there is room."""
-    if not isinstance(refused, Extend | Decode) or file_of(refused).requires(ledger, refused) is not None:
+    if not isinstance(refused, Extend | Decode | Reserve) or file_of(refused).requires(ledger, refused) is not None:
         return None
     members = members_of(ledger, refused)
     starting = sum(member.starts for member in members)
@@ -129,17 +137,44 @@ def _submit(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
     if j % 4 == 0 and not traffic.narrow:
         other = (LOOKALIKES[j // 4 % 3],)
         tokens = (*other, *tokens[1:]) if j // 12 % 2 else (*tokens[:-1], *other)
+    session = _session(ledger, draw) if ledger.world.has("SESSIONS") else None
+    if session is not None:
+        known = ledger.sessions.get(session)
+        tokens = tokens if known is None else _next_turn(ledger, session, tokens, draw)
+        namespace = NAMESPACES[0] if known is None else known.namespace
+        return Submit(idle[0], tokens, namespace, None, k % 8 != 5 or not ledger.world.has("BARRED"), session)
     limits = (0, size, 2 * size, 1, size + 1, 2 * size - 1)
     limit = limits[k // 8 % 6] if k % 8 == 7 and ledger.world.has("MATCH_LIMIT") else None
     namespace = NAMESPACES[(1, 2, 3, 0, 0, 0)[j % 6] if ledger.world.has("NAMESPACES") else 0]
     return Submit(idle[0], tokens, namespace, limit, k % 8 != 5 or not ledger.world.has("BARRED"))
 
 
+def _session(ledger: Ledger, draw: Draw) -> SessionId | None:
+    """Half of all submits are turns, of the first session that has none; or else of nobody."""
+    _, i, j, k = draw
+    idle = [name for name in SESSIONS if name not in ledger.sessions or ledger.sessions[name].turn is None]
+    idle.sort(key=lambda name: name not in ledger.records)  # who holds KV goes on first
+    return idle[j % len(idle)] if idle and (i + k) % 2 else None
+
+
+def _next_turn(ledger: Ledger, session: SessionId, other: tuple[Token, ...], draw: Draw) -> tuple[Token, ...]:
+    """What a session has, and a few tokens more; or less of it, as far as it may be; or, where it holds nothing, what
+    any request brings."""
+    _, i, j, k = draw
+    known, least = ledger.sessions[session].tokens, max(ledger.record(session).protected_len, 1)
+    if not known:
+        return other
+    if k % 3 == 2:
+        known = known[: max(least, len(known) - i % 3)]
+    more = (1, 2, ledger.world.page_size, ledger.world.page_size + 1, ledger.world.context_len)[(i + j) % 5]
+    return (*known, *STEMS[j % 2][:more])[: max(ledger.world.context_len, least) + 1]
+
+
 def _extend(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
     _, i, j, k = draw
     able = [req for req in ledger.requests if not ledger.caught_up(req) and _room(ledger, req) > ledger.prefix(req)]
     if k % 8 and ledger.world.has("ROWS"):  # else more may start than there are rows
-        starting = [req for req in able if not ledger.holds_row(req)]
+        starting = [req for req in able if ledger.behind(req) not in ledger.records]
         able = [req for req in able if req not in starting[ledger.free_row_count() :]]
     if not able:
         return None
@@ -168,15 +203,62 @@ def _room(ledger: Ledger, req: ReqId) -> int:
 def _decode(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
     _, i, j, _ = draw
     width = ledger.world.context_len
-    able = [req for req in ledger.records if ledger.caught_up(req) and ledger.records[req].committed_len < width]
+    able = [req for req in _caught_up(ledger) if ledger.records[req].allocated_len < width]
+    able = [req for req in able if not ledger.over_allocated(req)]
     if not able:
         return None
     batch = _batch(ledger, able, i, j % 2)
     return Decode(tuple((req, sampled(traffic, req, len(ledger.requests[req].tokens))) for req in batch))
 
 
+def _caught_up(ledger: Ledger) -> list[ReqId]:
+    return [req for req in ledger.requests if ledger.caught_up(req)]
+
+
+def _reserve(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
+    able, size = _caught_up(ledger) if ledger.world.has("DRAFTS") else [], ledger.world.page_size
+    if not able:
+        return None
+    return Reserve(able[draw[1] % len(able)], (1, 2, size, size + 1, 3, 2 * size + 1)[draw[2] % 6])
+
+
+def _commit(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
+    able = [req for req in _caught_up(ledger) if ledger.over_allocated(req)]
+    if not able:
+        return None
+    req = able[draw[1] % len(able)]
+    record, end = ledger.records[req], len(ledger.requests[req].tokens)
+    accepted = 1 + draw[2] % (record.allocated_len - record.committed_len)
+    return Commit(req, tuple(sampled(traffic, req, end + nth) for nth in range(accepted)))
+
+
+def _waiting(ledger: Ledger, i: int) -> ReqId | None:
+    waiting = [req for req in ledger.requests if not ledger.holds_row(req) and req not in ledger.admitted]
+    return waiting[i % len(waiting)] if waiting and ledger.world.has("SPLIT_ADMIT") else None
+
+
+def _admit(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
+    req = _waiting(ledger, draw[1])
+    return None if req is None else Admit(req)
+
+
+def _match_prefix(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
+    req = _waiting(ledger, draw[1])
+    return None if req is None else MatchPrefix(req)
+
+
+def _defer(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
+    admitted = list(ledger.admitted)
+    return Defer(admitted[draw[1] % len(admitted)]) if admitted else None
+
+
+def _close(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
+    sessions = [name for name, session in ledger.sessions.items() if not session.closing]
+    return Close(sessions[draw[1] % len(sessions)]) if sessions else None
+
+
 def _holder(ledger: Ledger, i: int) -> ReqId | None:
-    held = list(ledger.records)
+    held = [req for req in ledger.requests if ledger.holds_row(req)]
     return held[i % len(held)] if held else None
 
 
@@ -195,6 +277,8 @@ def _finish(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
         return None
     committed = ledger.records[req].committed_len
     keep = (committed, committed, committed, committed - 1, committed, committed // 2, committed, 0)[draw[2] % 8]
+    if ledger.requests[req].session is not None:
+        return Finish(req, max(keep, ledger.records[req].protected_len, 1), False)
     return Finish(req, keep, draw[3] % 8 != 0)
 
 
@@ -235,6 +319,12 @@ CANDIDATES: dict[str, Callable[[Ledger, Traffic, Draw], Action | None]] = {
     "submit": _submit,
     "extend": _extend,
     "decode": _decode,
+    "reserve": _reserve,
+    "commit": _commit,
+    "admit": _admit,
+    "defer": _defer,
+    "match_prefix": _match_prefix,
+    "close": _close,
     "checkpoint": _checkpoint,
     "finish": _finish,
     "retract": _retract,

@@ -8,11 +8,25 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar, cast
 
 from kvledger.spec.action import file_of, members_of
-from kvledger.spec.actions import Abort, Action, Evict, Extend, Finish, Flush, Retract, Submit
+from kvledger.spec.actions import (
+    Abort,
+    Action,
+    Admit,
+    Close,
+    Commit,
+    Decode,
+    Evict,
+    Extend,
+    Finish,
+    Flush,
+    Retract,
+    Submit,
+    commit,
+)
 from kvledger.spec.actions.taking import Member
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import KeepsContent, Make, Scrambles, View
-from kvledger.spec.ledger import Ledger
+from kvledger.spec.ledger import Ledger, slots_in
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.page import pages_for
 from kvledger.spec.rules import RULES, VIEW_PARTS, Broken
@@ -24,6 +38,7 @@ from kvledger.tests.kit.load import brief, build, place_of
 from kvledger.tests.kit.strike import struck
 
 T = TypeVar("T")
+REJECTED = -1  # what a rejected draft leaves in its slot: nobody's content
 DRAIN = "drain"  # how the requests of the drain probe are called
 # The drain probe asks for what must be free by then: a refusal there says that something was lost.
 LOST = {"PAGE-5": "PAGE-2", "ROW-4": "ROW-1"}
@@ -102,6 +117,8 @@ class Lockstep:
     def _drain(self) -> None:
         for req in list(self.ledger.requests):
             self.do(Abort(req))
+        for session in list(self.ledger.sessions):
+            self.do(Close(session))
         evict_all, flush = Evict(self.world.pages), Flush()
         if file_of(evict_all).requires(self.ledger, evict_all) is None:
             self.do(evict_all)
@@ -144,17 +161,27 @@ class Lockstep:
             raise self._finding(HANGS, {"limit_s": self.grade.limit_s}) from None
 
     def _perform(self, act: Action) -> Granted | Refused:
-        members = members_of(self.ledger, act)
+        members = members_of(self.ledger, act) if isinstance(act, Extend | Decode) else []
+        if isinstance(act, Commit) and self.grade.content and self.world.has("CONTENT"):
+            self._verify(act)
+        gives = self._gives_back(act)
         reply = self._call(act, probe=False)
-        leaves = isinstance(act, Finish | Retract | Abort) and self.ledger.holds_row(act.req)
         began = time.process_time()
         answer = self.monitor.step(act, reply)
         self.judging_s += time.process_time() - began
         if isinstance(answer, Granted) and self.grade.content and self.world.has("CONTENT"):
             self._write(members, cast(Reply, reply))
         looked_at = self._look(act, answer)
-        self._credit(looked_at | ({"FREED"} if leaves and answer.freed is not None else set()))
+        self._credit(looked_at | ({"FREED"} if gives and answer.freed is not None else set()))
         return answer
+
+    def _gives_back(self, act: Action) -> bool:
+        """Whether this call gives anything back, or is about what a session keeps."""
+        if isinstance(act, Extend | Admit):
+            reqs = [act.req] if isinstance(act, Admit) else [req for req, _, _ in act.batch]
+            return any(self.ledger.lender(req) is not None for req in reqs)
+        ends = isinstance(act, Finish | Retract | Abort) and self.ledger.behind(act.req) in self.ledger.records
+        return ends or isinstance(act, Close) or (isinstance(act, Flush) and bool(self.ledger.records))
 
     def _try_forbidden(self, act: Action) -> None:
         self.monitor.probe(act, self._call(act, probe=True))
@@ -181,6 +208,15 @@ class Lockstep:
         for member, slots in zip(members, reply.slots if members else (), strict=True):
             tags = self.ledger.requests[member.req].trail[member.prefix : member.upto]
             self._theirs(content.write, slots, tags)
+
+    def _verify(self, act: Commit) -> None:
+        """What a forward pass over the drafts wrote: the content of those that are accepted, something else behind."""
+        record, size = self.ledger.records[act.req], self.world.page_size
+        [publisher] = commit.publishers(self.ledger, act, Granted())
+        slots = slots_in(publisher.table, record.committed_len, record.allocated_len, size)
+        tags = publisher.request.trail[record.committed_len : publisher.upto]
+        tags += (REJECTED,) * (len(slots) - len(tags))
+        self._theirs(cast(KeepsContent, self.backend).write, slots, tags)
 
     def _look(self, act: Action, answer: Granted | Refused | None) -> set[str]:
         """Compare the books, read the content back, and spoil what nobody may read. What was looked at."""

@@ -14,7 +14,20 @@ from dataclasses import dataclass
 from functools import partial
 
 from kvledger.spec.action import file_of
-from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
+from kvledger.spec.actions import (
+    Abort,
+    Action,
+    Checkpoint,
+    Commit,
+    Decode,
+    Evict,
+    Extend,
+    Finish,
+    Flush,
+    Reserve,
+    Retract,
+    Submit,
+)
 from kvledger.spec.backend import Make
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.trace import HANGS, Step
@@ -86,16 +99,26 @@ def fitted(ledger: Ledger, act: Action) -> Action | None:
         case Extend(members):
             batch = []
             for req, upto, token in members:
-                if req in ledger.requests and not ledger.caught_up(req):
+                if req in ledger.requests and not ledger.caught_up(req) and not ledger.over_allocated(req):
                     end = len(ledger.requests[req].tokens)
                     to_the_end = token is not None
                     upto = min(end if to_the_end else upto, end, ledger.world.context_len)
                     batch.append((req, upto, (0 if token is None else token) if upto == end else None))
             nearest = Extend(tuple(batch))
         case Decode(pairs):
-            nearest = Decode(tuple((req, token) for req, token in pairs if ledger.caught_up(req)))
+            ready = [req for req in ledger.requests if ledger.caught_up(req) and not ledger.over_allocated(req)]
+            nearest = Decode(tuple((req, token) for req, token in pairs if req in ready))
+        case Commit(req, tokens) if ledger.holds_row(req):
+            record = ledger.records[req]
+            nearest = Commit(req, tokens[: record.allocated_len - record.committed_len])
+        case Submit(session=str(session), tokens=tokens) if session in ledger.records:
+            known, least = ledger.sessions[session].tokens, ledger.records[session].protected_len
+            goes_on = max(min(len(known), len(tokens) - 1), least, 1)
+            nearest = act._replace(tokens=known[:goes_on] + (tokens[goes_on:] or (0,)))
         case Finish(req, keep, publish) if ledger.holds_row(req):
-            nearest = Finish(req, min(keep, ledger.records[req].committed_len), publish)
+            keep, record = min(keep, ledger.records[req].committed_len), ledger.records[req]
+            turn = ledger.requests[req].session is not None
+            nearest = Finish(req, max(keep, record.protected_len, 1) if turn else keep, publish and not turn)
         case Checkpoint(req, upto) if ledger.holds_row(req):
             nearest = Checkpoint(req, min(upto, ledger.records[req].committed_len))
     return nearest if file_of(nearest).requires(ledger, nearest) is None else None
@@ -242,11 +265,17 @@ def _lower(act: Action) -> Iterator[Action]:
                 yield act._replace(match_limit=None)
             if not act.publish:
                 yield act._replace(publish=True)
+            if act.session is not None:
+                yield act._replace(session=None)
             for at, token in enumerate(act.tokens):
                 if token != 0 or type(token) is not int:
                     yield act._replace(tokens=(*act.tokens[:at], 0, *act.tokens[at + 1 :]))
             if len(act.tokens) > 1:
                 yield act._replace(tokens=act.tokens[:-1])
+        case Reserve(req, n) if n > 1:
+            yield Reserve(req, n - 1)
+        case Commit(req, tokens) if len(tokens) > 1:
+            yield Commit(req, tokens[:-1])
         case Checkpoint(req, upto) if upto > 0:
             yield Checkpoint(req, upto - 1)
         case Finish(req, keep, publish):

@@ -110,5 +110,5 @@ def _of_books(ledger: Ledger, act: Action, answer: Answer) -> Iterator[tuple[lis
     for view in spoilt(monitor.ledger):
         yield [Step(act, reply, view=view)], partial(monitor.compare, view, act, answer)
     for req in monitor.ledger.records:
-        tags = (0, *monitor.ledger.requests[req].trail[1 : monitor.ledger.records[req].committed_len])
+        tags = (0, *monitor.ledger.trail_of(req)[1 : monitor.ledger.records[req].committed_len])
         yield [Step(act, reply, read={req: tags})], partial(monitor.read, req, tags)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import chain, count, islice
 
 from kvledger.spec.action import members_of
-from kvledger.spec.actions import Action
+from kvledger.spec.actions import Action, Reserve
 from kvledger.spec.actions.every_answer import matches
 from kvledger.spec.actions.taking import demand
 from kvledger.spec.answer import Freed, Granted, Refused, Reply
@@ -39,6 +39,8 @@ def near(ledger: Ledger, act: Action, legal: Collection[Answer]) -> Iterator[Ans
             yield from (replace(answer, rows=rows) for rows in changed(answer.rows, range(world.rows + 2)))
         yield from (replace(answer, matched=lists) for lists in one_changed(answer.matched, pages))
         yield from (replace(answer, pages=lists) for lists in one_changed(answer.pages, pages))
+        if isinstance(act, Reserve):
+            yield from (replace(answer, reserved=upto) for upto in range(world.context_len + world.page_size + 1))
         stays = dict(answer.published)
         for req in [*ledger.requests, "nobody"]:
             for changed_to in changed(stays.get(req, ()), pages):
@@ -87,9 +89,10 @@ def _near_matched(ledger: Ledger, act: Action, reply: Reply) -> Iterator[Reply]:
         for pages in _cached_under(ledger, members[turn].req):
             found = tuple(page * size + offset for page in pages for offset in range(size))
             more = len(found) - len(reply.matched[nth])
-            rest = tuple(reply.slots[turn])[more:] if more >= 0 else ()
             matched, slots = list(reply.matched), list(reply.slots)
-            matched[nth], slots[turn] = found, rest
+            matched[nth] = found
+            if slots:
+                slots[turn] = tuple(slots[turn])[more:] if more >= 0 else ()
             yield replace(reply, matched=matched, slots=slots)
 
 
@@ -127,11 +130,13 @@ def _without(published: Mapping[ReqId, int], req: ReqId) -> dict[ReqId, int]:
 def plain_grants(ledger: Ledger, act: Action) -> Iterator[Granted]:
     """What a backend would answer that counts its rows and pages from 1 on, whoever has them."""
     taking = members_of(ledger, act)
+    upto = max((member.upto for member in taking), default=0) if isinstance(act, Reserve) else 0
     starting = sum(member.starts for member in taking)
     for gone in (frozenset[PageId](), frozenset(ledger.evictable())):
         ids = count(1)
         pages = tuple(tuple(islice(ids, asked)) for asked in demand(ledger, taking))
-        yield Granted(tuple(range(1, starting + 1)), next(matches(ledger, taking)), pages, evicted=gone)
+        rows = tuple(range(1, starting + 1))
+        yield Granted(rows, next(matches(ledger, taking)), pages, evicted=gone, reserved=upto)
 
 
 def changed(items: tuple[int, ...], ids: Collection[int]) -> Iterator[tuple[int, ...]]:

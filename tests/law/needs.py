@@ -53,7 +53,8 @@ from kvledger.tests.law.near import near, near_freed, near_replies
 from kvledger.tests.report import json_file
 
 ACTIONS = (taking, giving, submit, extend, decode, checkpoint, finish, retract, abort, evict, flush)
-STRIDE = {"TINY_A": 4, "TINY_B": 1, "NAMESPACES": 8, "DUPLICATES": 16, "BACKOFF": 32, "KEY_LAG": 64}
+STRIDE = {"TINY_A": 4, "TINY_B": 1, "NAMESPACES": 8, "DUPLICATES": 16, "BACKOFF": 32, "KEY_LAG": 64,
+          "DRAFTS": 32, "SESSIONS": 64, "SMALL": 256, "SPLIT_ADMIT": 32}  # fmt: skip
 ACCEPTED = "accepted"
 
 HELP = f"""examples:
@@ -125,8 +126,10 @@ def needs() -> dict[tuple[str, int], Need]:
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "need"):
                 continue
             rule = node.args[1]
-            if isinstance(rule, ast.Constant):  # else a table says which rule, and each of its lines is tested
+            if isinstance(rule, ast.Constant):
                 found[path.name, node.lineno] = Need(path.name, node.lineno, str(rule.value))
+            elif module is not judge_of_slots:  # there a table says which rule, and each of its lines is tested
+                found[path.name, node.lineno] = Need(path.name, node.lineno, ast.unparse(rule))
     return dict(sorted(found.items()))
 
 
@@ -145,7 +148,7 @@ def trials(ledger: Ledger, scope: Scope) -> Iterator[tuple[str, Trial]]:
         for reply in (Refused(), Reply(), Refused(evicted=frozenset({1})), Refused(freed=Freed((1,)))):
             yield "probe", partial(monitor.probe, acts[0], reply)
     for req, record in ledger.records.items():
-        law = ledger.requests[req].trail[: record.committed_len]
+        law = ledger.trail_of(req)[: record.committed_len]
         for tags in (law, law[:-1], (*law, 0), (0, *law[1:])):
             yield "read", partial(monitor.read, req, tags)
     yield from (("again", trial) for _, trial in retries(ledger, scope))
@@ -156,7 +159,7 @@ def retries(ledger: Ledger, scope: Scope) -> Iterator[tuple[list[Step], Trial]]:
     judged."""
     for act in moves(ledger, scope):
         short = refused_for(ledger, act)
-        for leaving in ledger.records if short else ():
+        for leaving in [req for req in ledger.records if req in ledger.requests] if short else ():
             monitor = Monitor(ledger.world, count_armed=False)
             monitor.ledger = Edit(ledger).commit()
             no, left = Refused(short), Abort(leaving)

@@ -21,7 +21,7 @@ def spoilt(ledger: Ledger) -> Iterator[View]:
         yield replace(view, free_pages=[*pages, page])
         yield replace(view, free_pages=[each for each in pages if each != page])
     records, table, cached = dict(view.records or {}), dict(view.table or {}), dict(view.cached or {})
-    for req in ledger.requests:
+    for req in (*ledger.requests, *ledger.sessions):
         record = records.get(req)
         if record is None:
             yield replace(view, records={**records, req: RecordView(1, 0, 1, 1)})

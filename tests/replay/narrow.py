@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
-from kvledger.spec.actions import Action, Decode, Evict, Extend, Flush
+from kvledger.spec.actions import Action, Close, Decode, Evict, Extend, Flush
 from kvledger.spec.backend import Make
 from kvledger.spec.trace import Step
 from kvledger.spec.world import ReqId, World
@@ -90,7 +90,7 @@ def _parts(call: int, step: Step) -> list[Part]:
         return [Part(call, member[0], Extend((member,)), probe) for member in act.batch]
     if isinstance(act, Decode):
         return [Part(call, member[0], Decode((member,)), probe) for member in act.batch]
-    return [Part(call, None if isinstance(act, Evict | Flush) else act.req, act, probe)]
+    return [Part(call, None if isinstance(act, Evict | Flush | Close) else act.req, act, probe)]
 
 
 def _calls(parts: list[Part]) -> list[Call]:

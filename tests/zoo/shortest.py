@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from kvledger.spec.action import file_of
-from kvledger.spec.actions import Action, Decode, Extend, Submit
+from kvledger.spec.actions import Action, Commit, Decode, Extend, Reserve, Submit
 from kvledger.spec.backend import Make, View
 from kvledger.spec.canon import canon
 from kvledger.spec.explore import moves
@@ -26,6 +26,8 @@ def scope_of(steps: Sequence[Step], world: World) -> Scope:
     for step in steps:
         if isinstance(step.act, Extend | Decode):
             letters += [member[-1] for member in step.act.batch if member[-1] is not None]
+        if isinstance(step.act, Commit):
+            letters += step.act.tokens
     return Scope(
         requests=tuple(dict.fromkeys(act.req for act in submits)),
         prompts=tuple(dict.fromkeys(act.tokens for act in submits)),
@@ -34,6 +36,8 @@ def scope_of(steps: Sequence[Step], world: World) -> Scope:
         namespaces=tuple(dict.fromkeys(act.namespace for act in submits)),
         match_limits=tuple(dict.fromkeys(act.match_limit for act in submits)),
         publish=tuple(dict.fromkeys(act.publish for act in submits)),
+        sessions=tuple(dict.fromkeys(act.session for act in submits)),
+        drafts=tuple(dict.fromkeys(step.act.n for step in steps if isinstance(step.act, Reserve))),
     )
 
 
