@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, count, islice
 
-from kvledger.spec.action import members_of
+from kvledger.spec.action import TAKING, members_of
 from kvledger.spec.actions import Action, Reserve
 from kvledger.spec.actions.every_answer import matches
 from kvledger.spec.actions.taking import demand
@@ -129,14 +129,15 @@ def _without(published: Mapping[ReqId, int], req: ReqId) -> dict[ReqId, int]:
 
 def plain_grants(ledger: Ledger, act: Action) -> Iterator[Granted]:
     """What a backend would answer that counts its rows and pages from 1 on, whoever has them."""
-    taking = members_of(ledger, act)
+    seeking = members_of(ledger, act)
+    taking = seeking if isinstance(act, TAKING) else []
     upto = max((member.upto for member in taking), default=0) if isinstance(act, Reserve) else 0
     starting = sum(member.starts for member in taking)
     for gone in (frozenset[PageId](), frozenset(ledger.evictable())):
         ids = count(1)
         pages = tuple(tuple(islice(ids, asked)) for asked in demand(ledger, taking))
         rows = tuple(range(1, starting + 1))
-        yield Granted(rows, next(matches(ledger, taking)), pages, evicted=gone, reserved=upto)
+        yield Granted(rows, next(matches(ledger, seeking)), pages, evicted=gone, reserved=upto)
 
 
 def changed(items: tuple[int, ...], ids: Collection[int]) -> Iterator[tuple[int, ...]]:

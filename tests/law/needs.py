@@ -23,21 +23,8 @@ from tqdm import tqdm
 
 from kvledger.spec import monitor as judge_of_slots
 from kvledger.spec.action import file_of, name_of
-from kvledger.spec.actions import (
-    Abort,
-    Action,
-    abort,
-    checkpoint,
-    decode,
-    evict,
-    extend,
-    finish,
-    flush,
-    giving,
-    retract,
-    submit,
-    taking,
-)
+from kvledger.spec.action import FILES
+from kvledger.spec.actions import Abort, Action, abort, back, giving, taking
 from kvledger.spec.answer import Freed, Refused, Reply
 from kvledger.spec.edit import Edit
 from kvledger.spec.explore import explore, moves
@@ -52,7 +39,7 @@ from kvledger.tests.kit.probes import forbidden
 from kvledger.tests.law.near import near, near_freed, near_replies
 from kvledger.tests.report import json_file
 
-ACTIONS = (taking, giving, submit, extend, decode, checkpoint, finish, retract, abort, evict, flush)
+ACTIONS: tuple[ModuleType, ...] = (taking, giving, back, *FILES.values())
 STRIDE = {"TINY_A": 4, "TINY_B": 1, "NAMESPACES": 8, "DUPLICATES": 16, "BACKOFF": 32, "KEY_LAG": 64,
           "DRAFTS": 32, "SESSIONS": 64, "SMALL": 256, "SPLIT_ADMIT": 32}  # fmt: skip
 ACCEPTED = "accepted"
