@@ -1,7 +1,8 @@
 """How KV comes to a request: match the cache, make room, take a row and slots, write the row.
 
-An extend writes the row from its first column, prefix and new slots; a decode adds one column. Either the whole batch
-gets what it asks or nobody gets anything: every reason to refuse is looked at before the first thing is taken.
+An extend writes the row from its first column, prefix and new slots; a decode adds one column; drafts get columns
+ahead of what is known. Either the whole batch gets what it asks or nobody gets anything: every reason to refuse is
+looked at before the first thing is taken.
 
 SGLang: mem_cache/allocation.py.
 """
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 
 from kvledger.reference.radix_cache import MatchResult, RadixCache
 from kvledger.reference.request import Req
-from kvledger.reference.rows import OutOfRoom, ReqToTokenPool
+from kvledger.reference.rows import OutOfRoom, ReqKvInfo, ReqToTokenPool
 from kvledger.spec.world import Row, Slot
 
 
@@ -66,8 +67,9 @@ def alloc_for_extend(
 ) -> list[list[Slot]]:
     """Row and slots for positions [len(prefix), seq) of each request; returns the new slots.
 
-    prefix_indices: of a request that starts, the slots it matched and has locked; of one that goes on, what its row
-    lists. A prefix must be locked by now: the eviction in here would take it. OutOfRoom, and nothing has changed.
+    prefix_indices: of a request that starts, the slots it matched and has locked; of one that goes on, a later turn
+    too, what its row lists. A prefix must be locked by now: the eviction in here would take it. OutOfRoom, and
+    nothing has changed.
     """
     pool, allocator = tree_cache.req_to_token_pool, tree_cache.token_to_kv_pool_allocator
     prefix_lens = [len(prefix) for prefix in prefix_indices]
@@ -103,3 +105,25 @@ def alloc_for_decode(reqs: Sequence[Req], tree_cache: RadixCache) -> list[Slot]:
         pool.write(row, loc, [slot])
         req.kv.kv_committed_len = req.kv.kv_allocated_len = loc + 1
     return out_cache_loc
+
+
+def page_aligned_decode_alloc_len(kv: ReqKvInfo, num_tokens: int, tree_cache: RadixCache) -> int:
+    """How far a record's slots reach when num_tokens beyond what is committed have some: to a page's end, never less
+    far than now, never beyond the row."""
+    length = tree_cache.page_ceil(kv.kv_committed_len + num_tokens)
+    return min(tree_cache.req_to_token_pool.max_context_len, max(kv.kv_allocated_len, length))
+
+
+def alloc_for_spec_decode(req: Req, num_tokens: int, tree_cache: RadixCache) -> list[Slot]:
+    """Slots for drafts, behind what the request has; what is committed stays. OutOfRoom, and nothing has changed."""
+    pool, allocator = tree_cache.req_to_token_pool, tree_cache.token_to_kv_pool_allocator
+    row, start = pool.req_to_token[req.kv.row], req.kv.kv_allocated_len
+    end = page_aligned_decode_alloc_len(req.kv, num_tokens, tree_cache)
+    num_slots = allocator.get_num_new_pages([start], [end]) * tree_cache.page_size
+
+    check_room(0, num_slots, tree_cache)
+    evict_from_tree_cache(num_slots, tree_cache)
+    [slots] = allocator.alloc_extend([start], [end], [get_last_loc(row, start)])
+    pool.write(req.kv.row, start, slots)
+    req.kv.kv_allocated_len = end
+    return slots

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 
 from kvledger.reference.radix_cache import RadixCache, TreeNode
-from kvledger.reference.request import Req
+from kvledger.reference.request import KvHolder
 from kvledger.spec.backend import CachedView, RecordView, Totals, View
-from kvledger.spec.world import PageId, ReqId
+from kvledger.spec.world import Holder, PageId
 
 
 class Books:
@@ -20,13 +20,16 @@ class Books:
         self.tree_cache = tree_cache
         self.names: dict[tuple[Hashable, Hashable], int] = {}
 
-    def view(self, reqs: Mapping[ReqId, Req]) -> View:
-        """Everything, in pages and tokens as View has it. reqs: the live requests."""
+    def view(self, holders: Mapping[Holder, KvHolder]) -> View:
+        """Everything, in pages and tokens as View has it. holders: the live requests and the sessions.
+
+        A record is shown once, under whoever holds it: a turn while it runs, else its session.
+        """
         tree, page_size = self.tree_cache, self.tree_cache.page_size
         pool, allocator = tree.req_to_token_pool, tree.token_to_kv_pool_allocator
         records = {
-            rid: RecordView(kv.row, kv.cache_protected_len, kv.kv_committed_len, kv.kv_allocated_len)
-            for rid, kv in ((rid, req.kv) for rid, req in reqs.items())
+            name: RecordView(kv.row, kv.cache_protected_len, kv.kv_committed_len, kv.kv_allocated_len)
+            for name, kv in ((name, holder.kv) for name, holder in holders.items())
             if kv.holds_kv
         }
         private = sum(-(-kv.allocated_len // page_size) - kv.protected_len // page_size for kv in records.values())
@@ -34,7 +37,7 @@ class Books:
             free_rows=list(pool.free_slots),
             free_pages=list(allocator.free_pages),
             records=records,
-            table={rid: pool.req_to_token[reqs[rid].kv.row][: kv.allocated_len] for rid, kv in records.items()},
+            table={name: pool.req_to_token[holders[name].kv.row][: kv.allocated_len] for name, kv in records.items()},
             cached=self.cached(),
             totals=Totals(
                 available=allocator.available_size() // page_size,

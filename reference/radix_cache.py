@@ -115,6 +115,10 @@ class RadixCache:
         """The length without its last page if that is not whole."""
         return length // self.page_size * self.page_size
 
+    def page_ceil(self, length: int) -> int:
+        """The length with all of its last page."""
+        return -(-length // self.page_size) * self.page_size
+
     def child_key(self, key: RadixKey, start: int) -> ChildKey:
         """Under which key a child stands: two children of a node differ in their first page."""
         return key.extra_key, key.token_ids[start : start + self.page_size]

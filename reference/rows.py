@@ -24,23 +24,32 @@ class OutOfRoom(Exception):
 
 @dataclass(slots=True, eq=False)
 class ReqKvInfo:
-    """The KV record of one request. Lengths in tokens; while a row is held,
+    """The KV record of one request or session. Lengths in tokens; while a row is held,
 
         0 <= cache_protected_len <= kv_committed_len <= kv_allocated_len <= context length.
 
-    [0, cache_protected_len) belongs to the prefix cache, the rest to this record, in whole pages. Once the row is
-    given back, only "no row, nothing allocated" is true: the other two lengths are stale and nobody reads them.
+    [0, cache_protected_len) belongs to the prefix cache, the rest to this record, in whole pages. What lies above
+    kv_committed_len is over-allocation: slots for drafts, without KV that counts. Once the row is given back, only
+    "no row, nothing allocated" is true: the other two lengths are stale and nobody reads them.
+
+    from_session: it was in a session once, so nothing of it is published any more.
     """
 
     req_pool_idx: Row | None = None
     cache_protected_len: int = 0
     kv_committed_len: int = 0
     kv_allocated_len: int = 0
+    from_session: bool = False
 
     @property
     def holds_kv(self) -> bool:
         """Whether a row is registered: the only way anybody asks."""
         return self.req_pool_idx is not None
+
+    @property
+    def over_allocated(self) -> bool:
+        """Whether a row is held, with more slots than KV."""
+        return self.holds_kv and self.kv_allocated_len > self.kv_committed_len
 
     @property
     def row(self) -> Row:
@@ -59,6 +68,7 @@ class ReqToTokenPool:
 
     def __init__(self, size: int, max_context_len: int) -> None:
         self.size = size
+        self.max_context_len = max_context_len
         self.req_to_token: list[list[Slot]] = [[0] * max_context_len for _ in range(size + 1)]
         self.free_slots: list[Row] = list(range(1, size + 1))
         self.freed: list[Row] = []

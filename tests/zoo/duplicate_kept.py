@@ -10,14 +10,14 @@ from dataclasses import replace
 
 from kvledger.reference.backend import Backend
 from kvledger.reference.radix_cache import RadixCache
-from kvledger.reference.request import Req
+from kvledger.reference.request import KvHolder
 from kvledger.spec.backend import Declaration, World
 from kvledger.tests.kit.strike import strike
 
 RULE = BLIND = "CACHE-5"
 
 
-def checkpoint_kv_cache(req: Req, up_to: int, tree_cache: RadixCache) -> int:
+def checkpoint_kv_cache(req: KvHolder, up_to: int, tree_cache: RadixCache) -> int:
     """The reference's, without its two lines about duplicates: none is freed, and the row is not written."""
     start, end = req.kv.cache_protected_len, tree_cache.page_floor(up_to)
     if end <= start:

@@ -23,10 +23,10 @@ RULE = BLIND = "CACHE-2"
 def alloc_for_extend(
     reqs: Sequence[Req], prefix_indices: Sequence[Sequence[Slot]], seq_lens: Sequence[int], tree_cache: RadixCache
 ) -> list[list[Slot]]:
-    """Who starts is matched once more, and now up to seq_len. A request with a match_limit is left as it is."""
+    """Who starts is matched once more, and now up to seq_len; not who has a match_limit, or was admitted before."""
     full = False
     for req, prefix, seq_len in zip(reqs, prefix_indices, seq_lens, strict=True):
-        if not req.kv.holds_kv and req.match_limit is None:
+        if not req.kv.holds_kv and req.match is None and req.match_limit is None:
             match = tree_cache.match_prefix(req.key(seq_len))
             full |= len(match.device_indices) == len(req.tokens)
             req.move_lock(match.last_node, tree_cache)

@@ -11,17 +11,18 @@ from dataclasses import replace
 from kvledger.reference import release
 from kvledger.reference.backend import Backend
 from kvledger.reference.radix_cache import RadixCache
-from kvledger.reference.request import Req
+from kvledger.reference.request import KvHolder, Req
 from kvledger.spec.backend import Declaration, World
 from kvledger.tests.kit.strike import strike
 
 RULE = BLIND = "CACHE-3"
 
 
-def with_pending(req: Req, length: int, tree_cache: RadixCache) -> int:
+def with_pending(req: KvHolder, length: int, tree_cache: RadixCache) -> int:
     """length; or one more, if the pending token comes next and is the last of a page that the request has."""
     page_size, kv = tree_cache.page_size, req.kv
-    if not (req.caught_up() and length == kv.kv_committed_len and 0 < length % page_size == page_size - 1):
+    caught_up = isinstance(req, Req) and req.caught_up() and not kv.over_allocated
+    if not (caught_up and length == kv.kv_committed_len and 0 < length % page_size == page_size - 1):
         return length
     strike()
     pool = tree_cache.req_to_token_pool
@@ -30,12 +31,12 @@ def with_pending(req: Req, length: int, tree_cache: RadixCache) -> int:
     return length + 1
 
 
-def checkpoint_kv_cache(req: Req, up_to: int, tree_cache: RadixCache) -> int:
+def checkpoint_kv_cache(req: KvHolder, up_to: int, tree_cache: RadixCache) -> int:
     """The reference's, of what seems committed."""
     return release.checkpoint_kv_cache(req, with_pending(req, up_to, tree_cache), tree_cache)
 
 
-def release_kv_cache(req: Req, tree_cache: RadixCache, *, checkpoint: int = 0) -> int:
+def release_kv_cache(req: KvHolder, tree_cache: RadixCache, *, checkpoint: int = 0) -> int:
     """The reference's, of what seems committed."""
     return release.release_kv_cache(req, tree_cache, checkpoint=with_pending(req, checkpoint, tree_cache))
 

@@ -28,7 +28,8 @@ def alloc_for_extend(
     namespaces = [child.key.extra_key for child in tree_cache.root_node.children.values()]
     for req, prefix, seq_len in zip(reqs, prefix_indices, seq_lens, strict=True):
         most = seq_len - 1 if req.match_limit is None else min(seq_len - 1, req.match_limit)
-        for namespace in namespaces if not prefix and not req.kv.holds_kv else ():
+        matches_now = not prefix and not req.kv.holds_kv and req.match is None
+        for namespace in namespaces if matches_now else ():
             match = tree_cache.match_prefix(req.key(most)._replace(extra_key=namespace))
             if len(match.device_indices) > len(prefix):
                 shared = True
