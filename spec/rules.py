@@ -159,16 +159,18 @@ def _rules() -> dict[str, Rule]:
     rule("SES-1 session-takes-over", "FREED FREE_ROWS FREE_PAGES RECORDS CACHED",
          "when a turn ends or is retracted, its session holds row, lock and what is kept, and the request nothing",
          "SessionAwareCache, StreamingSession: the slot takes the record, and release_kv_cache frees nothing of it",
-         needs="SESSIONS")
+         needs="SESSIONS", implied_by="PAGE-6")
     rule("SES-2 turn-continues", "ANSWER FREED FREE_ROWS FREE_PAGES RECORDS CACHED",
          "a turn goes on in its session's row from min(committed, len - 1); only what lies beyond is freed",
-         "StreamingSession.match_prefix frees the tail and asserts prefix >= protected", needs="SESSIONS")
+         "StreamingSession.match_prefix frees the tail and asserts prefix >= protected",
+         needs="SESSIONS", implied_by="PAGE-6 PAGE-4 REC-1")
     rule("SES-3 close-waits", "FREED FREE_ROWS FREE_PAGES RECORDS CACHED",
          "a close takes effect when no turn of the session lives: at once, or in the action that ends the turn",
-         "sglang#37167: a close in mid-turn freed the row that the turn still had", needs="SESSIONS")
+         "sglang#37167: a close in mid-turn freed the row that the turn still had",
+         needs="SESSIONS", implied_by="PAGE-6")
     rule("SES-4 aborted-turn-empties", "FREED FREE_ROWS FREE_PAGES RECORDS CACHED",
          "an aborted turn that ran leaves its session empty; one that only waited leaves it as it was",
-         "SGLang 0.5.10 kept the aborted turn's record in the slot", needs="SESSIONS")
+         "SGLang 0.5.10 kept the aborted turn's record in the slot", needs="SESSIONS", implied_by="PAGE-6")
     rule("ATOM-1 refused-leaves-no-trace", "FREE_ROWS FREE_PAGES RECORDS TABLE CACHED TOTALS",
          "a refused call changes nothing that a holder could read; evictions and a turn's trimmed tail aside",
          "SGLang 0.5.23: out of memory in extend leaves a bound row; vLLM 0.11.0 leaves an empty one")

@@ -22,8 +22,7 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 from kvledger.spec import monitor as judge_of_slots
-from kvledger.spec.action import file_of, name_of
-from kvledger.spec.action import FILES
+from kvledger.spec.action import FILES, file_of, name_of
 from kvledger.spec.actions import Abort, Action, abort, back, giving, taking
 from kvledger.spec.answer import Freed, Refused, Reply
 from kvledger.spec.edit import Edit
