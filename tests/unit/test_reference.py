@@ -1,26 +1,12 @@
-"""The reference as a backend: numbers counted by hand, and numbers observed on the system it is shaped after."""
+"""The reference, a request's life and the cache: numbers counted by hand, and numbers observed on SGLang."""
 
 from __future__ import annotations
 
-import pytest
-
 from kvledger.reference.backend import Backend, make, make_chunk_cache
 from kvledger.spec.actions import Abort, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
-from kvledger.spec.backend import Action, Freed, RecordView, Refused, Reply, Totals
+from kvledger.spec.backend import Freed, RecordView, Refused, Totals
 from kvledger.spec.world import World
-
-
-def ok(backend: Backend, action: Action) -> Reply:
-    """Perform an action that must be granted."""
-    answer = backend.do(action)
-    assert isinstance(answer, Reply), (action, answer)
-    return answer
-
-
-def start(backend: Backend, req: str, tokens: str, namespace: str = "n", **options: object) -> Reply:
-    """Submit a request, a letter a token, and compute all of it; it samples "z"."""
-    ok(backend, Submit(req, tuple(tokens), namespace, **options))  # type: ignore[arg-type]
-    return ok(backend, Extend(((req, len(tokens), "z"),)))
+from kvledger.tests.unit.by_hand import ok, start
 
 
 def tokens_of(backend: Backend) -> tuple[int, ...]:
@@ -143,40 +129,6 @@ def test_nothing_is_published_when_barred() -> None:
     assert ok(backend, Flush()).evicted == frozenset()
 
 
-@pytest.mark.parametrize(
-    ("rows", "pages", "short"),
-    [(1, 9, "rows"), (2, 5, "pages"), (1, 5, "rows")],
-    ids=["rows", "pages", "both"],
-)
-def test_a_refused_extend_leaves_no_trace(rows: int, pages: int, short: str) -> None:
-    """b and c match page 1 and need two pages each; page 1 is cached, but what a call has matched is no room.
-
-    With 5 pages 4 are free besides page 1: e holds one of them, so 3 are left for a demand of 4.
-    """
-    backend = make(World(rows=rows + 1, context_len=8, pages=pages, page_size=2))
-    start(backend, "a", "AB")
-    ok(backend, Finish("a", 2, True))
-    start(backend, "e", "E")
-    for req in ("b", "c"):
-        ok(backend, Submit(req, tuple("ABCDE"), "n"))
-    before = backend.view()
-    assert backend.do(Extend((("b", 5, "z"), ("c", 5, "z")))) == Refused(short)
-    assert backend.view() == before
-    assert backend.reqs["b"].tokens == list("ABCDE")
-    ok(backend, Extend((("b", 5, "z"),)))  # half of it fits
-
-
-def test_a_refused_decode_leaves_no_trace() -> None:
-    """a and b fill a page each and both need another; there is one."""
-    backend = make(World(rows=2, context_len=8, pages=3, page_size=2))
-    start(backend, "a", "AB")
-    start(backend, "b", "CD")
-    before = backend.view()
-    assert backend.do(Decode((("a", "y"), ("b", "y")))) == Refused("pages")
-    assert backend.view() == before
-    assert ok(backend, Decode((("a", "y"),))).slots == [[6]]
-
-
 def test_only_what_is_missing_is_evicted() -> None:
     """Pages 1, 2 to 3 and 4 to 5 are leaves, page 6 is free, and the call needs two: page 1, the oldest, suffices."""
     backend = make(World(rows=1, context_len=8, pages=6, page_size=2))
@@ -241,75 +193,6 @@ def test_chunk_cache_matches_and_keeps_nothing() -> None:
         done = ok(backend, Finish(req, 3, True))
         assert (done.published, done.freed) == ({}, Freed(pages=(1, 2), rows=(1,)))
     assert backend.do(Evict(1)) == backend.do(Flush()) == Refused()
-
-
-FORBIDDEN: list[Action] = [
-    Submit("run", ("A",), "n"),
-    Submit("new", (), "n"),
-    Submit("new", ("A", None), "n"),
-    Extend(()),
-    Extend((("wait", 3, None), ("nobody", 1, None))),
-    Extend((("wait", 1, None), ("wait", 2, None))),
-    Extend((("wait", 5, None),)),  # the end without a token
-    Extend((("wait", 4, "z"),)),  # a token before the end
-    Extend((("wait", 6, "z"),)),  # beyond its tokens
-    Extend((("wait", 2, None),)),  # matched already
-    Extend((("half", 2, None),)),  # computed already
-    Extend((("long", 7, "z"),)),  # wider than a row
-    Decode(()),
-    Decode((("run", "y"), ("run", "y"))),
-    Decode((("run", None),)),
-    Decode((("half", "y"),)),  # not caught up
-    Decode((("wait", "y"),)),
-    Decode((("full", "y"),)),  # its row is full
-    Checkpoint("wait", 0),
-    Checkpoint("run", 4),
-    Checkpoint("run", 1),  # below protected
-    Checkpoint("run", -1),
-    Finish("wait", 0, False),
-    Finish("run", 4, True),
-    Finish("run", -1, True),
-    Retract("wait"),
-    Abort("nobody"),
-    Evict(0),
-    Flush(),
-]
-
-
-@pytest.mark.parametrize("action", FORBIDDEN, ids=repr)
-def test_a_forbidden_call_is_refused_and_leaves_no_trace(action: Action) -> None:
-    """run: 3 of 4 tokens with KV, 2 published. half: 2 of 4. full: 6 of 7, a row's width. wait: none of 5."""
-    backend = make(World(rows=4, context_len=6, pages=12, page_size=2))
-    start(backend, "run", "ABC")
-    ok(backend, Checkpoint("run", 3))
-    ok(backend, Submit("half", tuple("JKLM"), "n"))
-    ok(backend, Extend((("half", 2, None),)))
-    start(backend, "full", "UVWXYZ")
-    ok(backend, Submit("wait", tuple("ABXYZ"), "n"))
-    ok(backend, Submit("long", tuple("1234567"), "n"))
-    before = backend.view()
-    tokens = {rid: list(req.tokens) for rid, req in backend.reqs.items()}
-    assert backend.do(action) == Refused()
-    assert backend.view() == before
-    assert {rid: req.tokens for rid, req in backend.reqs.items()} == tokens
-
-
-def test_nobody_reads_a_released_record() -> None:
-    """A retracted request starts again with all its tokens, whatever became of its old lengths."""
-    answers = []
-    for scrambled in (False, True):
-        backend = make(World(rows=1, context_len=8, pages=4, page_size=2))
-        start(backend, "a", "ABC")
-        ok(backend, Checkpoint("a", 3))
-        ok(backend, Retract("a"))
-        before = backend.view()
-        if scrambled:
-            backend.scramble()
-        assert backend.view() == before and backend.reqs["a"].kv.kv_allocated_len == 0
-        assert backend.do(Decode((("a", "y"),))) == Refused()
-        answers.append(ok(backend, Extend((("a", 4, "y"),))))
-        assert backend.view().records == {"a": RecordView(1, 2, 4, 4)}
-    assert answers[0] == answers[1]
 
 
 def test_content_is_read_through_the_table() -> None:
