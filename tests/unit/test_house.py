@@ -22,7 +22,7 @@ REFERENCE_MAY = {"kvledger.spec.world", "kvledger.spec.actions", "kvledger.spec.
 # Exceptions, by file: zoo backends spoil the reference; the kit and the reports name backends only as text.
 MAY_IMPORT_REFERENCE = re.compile(r"tests/(zoo|unit)/")
 LAW = ("world", "answer", "page", "record", "ledger", "edit", "rules", "invariants", "action", "actions/*")
-LAW_LINES = 1_300
+LAW_LINES = 1_900
 
 
 def modules(room: str) -> list[Path]:
@@ -101,10 +101,10 @@ def code_lines(path: Path) -> int:
 
 
 def test_the_law_stays_short() -> None:
-    """1,300 lines of code at most, without the tools, every_answer.py and situations.py."""
+    """1,900 lines of code at most, without the tools, every_answer.py and situations.py."""
     files = {path for name in LAW for path in (ROOT / "spec").glob(f"{name}.py")}
     files.remove(ROOT / "spec/actions/every_answer.py")
-    assert len(files) == len(LAW) - 1 + 12
+    assert len(files) == len(LAW) - 1 + 19
     total = sum(map(code_lines, files))
     assert total <= LAW_LINES, total
 
