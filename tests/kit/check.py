@@ -7,7 +7,7 @@ import hashlib
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -15,19 +15,23 @@ from typing import cast
 from tqdm import tqdm
 
 from kvledger.spec.rules import RULES, VIEW_PARTS, Rule
-from kvledger.spec.trace import A_LIMIT, LEAST_S, MOST_S, Trace, text, write
+from kvledger.spec.trace import A_LIMIT, LEAST_S, MOST_S, Trace, read, text, write
 from kvledger.spec.world import World, WrongInput
+from kvledger.tests.kit import deviations
+from kvledger.tests.kit.again import calls_stored, grade_of
 from kvledger.tests.kit.calibration import calibrate
+from kvledger.tests.kit.deviations import Deviation
 from kvledger.tests.kit.generate import POOLS, Pool
 from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.load import NAMES, load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
 from kvledger.tests.kit.shrink import CALLS, SECONDS, Shrunk, calls_of, run_again, shrink
-from kvledger.tests.kit.verdict import ENOUGH, HOLDS, UNREACHED, UNSEEN, Verdict, counted, verdicts
+from kvledger.tests.kit.verdict import DEVIATES, ENOUGH, HOLDS, UNREACHED, UNSEEN, Verdict, counted, verdicts
 from kvledger.tests.report import json_file
 from kvledger.tests.report.terminal import Screen, show
 
+WORDS = ("CONFORMS", "DOES NOT CONFORM", "COULD NOT TELL")  # by exit code
 SHIPPED = ("reference", "blocks")
 FOLDER = ".kvledger"
 
@@ -67,6 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="only pools with this page size; may be given twice")  # fmt: skip
     parser.add_argument("--no-view", action="store_true", help="judge answers alone, as if there were no view()")
     add_limit(parser)
+    parser.add_argument("--deviations", metavar="FILE", help="what the engine is known to do against the law, as TOML "
+                        "(tests/kit/deviations.py); an engine that has a name has one")  # fmt: skip
     parser.add_argument("--json", metavar="FILE", help="write the verdict there as well; - for standard output")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -100,6 +106,7 @@ def run(args: argparse.Namespace) -> int:
     targets = args.backend or SHIPPED
     for target in targets:
         load_backend(target)  # a misspelt one is said before minutes are spent on the others
+        deviations.known(target, args.deviations)
     reports = []
     for target in targets:
         reports.append(check(target, args))
@@ -115,6 +122,7 @@ def check(target: str, args: argparse.Namespace) -> Report:
     """Search one backend for a broken rule, and say what was found."""
     make, grade = load_backend(target), Grade(view=not args.no_view, limit_s=ask_limit(args) or LIMIT_S)
     budget = args.actions or BUDGETS[args.profile]
+    known = deviations.known(target, args.deviations)
     sizes = tuple(each for each in POOLS if not args.page_size or each[0] in args.page_size)
     began = time.process_time()
     with tqdm(total=budget, unit="action", desc=target, leave=False,
@@ -124,17 +132,20 @@ def check(target: str, args: argparse.Namespace) -> Report:
             bar.update(actions - bar.n)
 
         outcome = search(make, name=target, budget=budget, seed_number=args.seed, grade=grade, sizes=sizes,
-                         progress=progress)  # fmt: skip
+                         known=known, progress=progress)  # fmt: skip
     seconds = time.process_time() - began
     broken = outcome.finding.rule if outcome.finding else None
     enough = 1 if args.profile == "quick" or args.actions or broken else ENOUGH
     world = _spoken_of(outcome.world, sizes)
-    found = verdicts(world, outcome.armed, undone=outcome.undone, seen=outcome.evidence, broken=broken, enough=enough)
+    found = verdicts(world, outcome.armed, undone=outcome.undone, seen=outcome.evidence, broken=broken, enough=enough,
+                     deviating={each.rule for each in known})  # fmt: skip
     if outcome.finding is not None:
         return _broken(target, outcome, found, args, grade)
+    mended = [each for each in known if not still_shows(each)]
     unreached = [verdict for verdict in found if verdict.word == UNREACHED]
-    code = 2 if unreached else 0
-    return Report(target, outcome, found, code, _conforms(outcome, found, seconds, enough, code))
+    code = 1 if mended else 2 if unreached else 0
+    lines = [*_conforms(outcome, found, seconds, enough, code), *_deviations(known, mended, outcome), f"  exit {code}"]
+    return Report(target, outcome, found, code, "\n".join(lines))
 
 
 def _spoken_of(world: World, sizes: tuple[Pool, ...]) -> World:
@@ -145,12 +156,14 @@ def _spoken_of(world: World, sizes: tuple[Pool, ...]) -> World:
     return replace(world, declared=replace(world.declared, capabilities=capabilities))
 
 
-def _conforms(outcome: Outcome, found: list[Verdict], seconds: float, enough: int, code: int) -> str:
+def _conforms(outcome: Outcome, found: list[Verdict], seconds: float, enough: int, code: int) -> list[str]:
     declared = outcome.world.declared
     held = [verdict for verdict in found if verdict.word == HOLDS and verdict.rule.must]
+    broken = [verdict for verdict in found if verdict.word == DEVIATES and verdict.rule.must]
+    but = f", but for what it is known not to keep: {', '.join(each.rule.id for each in broken)}" if broken else ""
     least = min(held, key=lambda verdict: verdict.armed) if held else None
     lines = [
-        f"{'CONFORMS' if code == 0 else 'COULD NOT TELL'}  {declared.title}",
+        f"{WORDS[code]}  {declared.title}{but}",
         f"  {outcome.actions:,} actions in {outcome.examples:,} runs, seed {outcome.seed}: no counterexample; "
         f"{seconds:.1f} CPU s (calibration loop {calibrate():.2f} s)",
         f"  {len(found)} rules: {counted(found)}",
@@ -165,8 +178,26 @@ def _conforms(outcome: Outcome, found: list[Verdict], seconds: float, enough: in
             why = f"armed {verdict.armed} times, {enough} wanted"
             why = wanting(verdict.rule) if verdict.word == UNSEEN else why
             lines.append(f"  {verdict.word}  {verdict.rule.title}: {why}")
-    lines.append(f"  exit {code}")
-    return "\n".join(lines)
+    return lines
+
+
+def _deviations(known: Sequence[Deviation], mended: Collection[Deviation], outcome: Outcome) -> list[str]:
+    lines = []
+    for each in known:
+        where, times = f"{each.witness.parent.name}/{each.witness.name}", outcome.deviated[each]
+        how = "MENDED, so its entry must go" if each in mended else f"{times} runs ended in it"
+        lines.append(f"  DEVIATES  {deviations.title(each)} by {each.by}, {each.kind}: {each.reason}")
+        lines.append(f"            {where}, {deviations.length(each)} actions; {how}")
+    return lines
+
+
+def still_shows(deviation: Deviation) -> bool:
+    """Whether the stored run still ends in what the entry says."""
+    trace = read(deviation.witness)
+    calls, drain = calls_stored(trace), trace.draining_since is not None
+    found, lockstep = run_again(load_backend(trace.backend), trace.world, calls, grade=grade_of(trace),
+                                name=trace.backend, drain=drain)  # fmt: skip
+    return found is not None and deviation.explains(found, lockstep.world, lockstep.steps)
 
 
 def wanting(rule: Rule) -> str:
@@ -211,6 +242,7 @@ def _command_line(target: str, args: argparse.Namespace) -> str:
     for size in args.page_size or ():
         words += ["--page-size", str(size)]
     words += [] if args.limit is None else [f"--limit={args.limit:g}"]
+    words += ["--deviations", args.deviations] if args.deviations else []
     return shlex.join(words + ["--no-view"] * args.no_view)
 
 
@@ -293,6 +325,7 @@ def as_json(report: Report) -> dict[str, object]:
         "exit": report.code,
         "seed": report.outcome.seed,
         "actions": report.outcome.actions,
+        "deviations": {f"{each.rule} by {each.by}": times for each, times in report.outcome.deviated.items()},
         "rules": {
             verdict.rule.id: {"name": verdict.rule.name, "verdict": verdict.word, "armed": verdict.armed}
             for verdict in report.verdicts

@@ -20,6 +20,7 @@ from kvledger.spec.answer import Refused
 from kvledger.spec.backend import Make
 from kvledger.spec.trace import Step
 from kvledger.spec.world import World
+from kvledger.tests.kit.deviations import Deviation
 from kvledger.tests.kit.generate import POOLS, PROFILES, WIDTH, Draw, Pool, Traffic, next_action, worlds
 from kvledger.tests.kit.load import build
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
@@ -42,6 +43,7 @@ class Outcome:
     probed: Counter[str] = field(default_factory=Counter)
     evidence: set[str] = field(default_factory=set)
     finding: Finding | None = None
+    deviated: Counter[Deviation] = field(default_factory=Counter)  # known ones, and how often a run ended in them
     steps: list[Step] = field(default_factory=list)
     draining_since: int | None = None  # the steps before the drain probe, if the finding came up in it
 
@@ -59,9 +61,11 @@ def search(
     seed_number: int,
     grade: Grade,
     sizes: tuple[Pool, ...] = POOLS,
+    known: tuple[Deviation, ...] = (),
     progress: Callable[[int], None] = lambda actions: None,
 ) -> Outcome:
-    """Run until a finding or until so many actions are done. The same seed gives the same actions."""
+    """Run until a finding or until so many actions are done. The same seed gives the same actions. known: deviations
+    that end a run and are no finding."""
     pools = possible(make, worlds(sizes), name, grade.limit_s)
     outcome = Outcome(pools[0], seed_number)
     number = st.integers(0, WIDTH - 1)
@@ -86,7 +90,7 @@ def search(
         world, profile, alike = settings_in_turn[outcome.examples % len(settings_in_turn)]
         try:
             turned = [_turned(move, turn) for move, turn in zip(moves, turns, strict=True)]
-            _example(make, world, Traffic.of(profile, alike, outcome.probed), turned, name, grade, outcome)
+            _example(make, world, Traffic.of(profile, alike, outcome.probed), turned, name, grade, outcome, known)
         except Exception as error:
             raise _Enough(error) from None
         progress(outcome.actions)
@@ -121,8 +125,9 @@ def possible(make: Make, pools: list[World], name: str, limit_s: float) -> list[
 
 
 def _example(
-    make: Make, world: World, traffic: Traffic, moves: list[Draw], name: str, grade: Grade, outcome: Outcome
-) -> None:
+    make: Make, world: World, traffic: Traffic, moves: list[Draw], name: str, grade: Grade, outcome: Outcome,
+    known: tuple[Deviation, ...],
+) -> None:  # fmt: skip
     lockstep = Lockstep(make, world, grade=grade, name=name)
     refused: Action | None = None
     outcome.examples += 1
@@ -139,8 +144,12 @@ def _example(
                 refused = act
         lockstep.drain()
     except Finding as finding:
-        outcome.finding, outcome.steps = confirmed(make, lockstep, finding, name=name), lockstep.steps
-        outcome.draining_since = lockstep.draining_since
+        deviation = next((each for each in known if each.explains(finding, lockstep.world, lockstep.steps)), None)
+        if deviation is not None:
+            outcome.deviated[deviation] += 1
+        else:
+            outcome.finding, outcome.steps = confirmed(make, lockstep, finding, name=name), lockstep.steps
+            outcome.draining_since = lockstep.draining_since
     outcome.actions += len(lockstep.steps)
     outcome.armed += lockstep.armed
     outcome.undone += lockstep.monitor.undone

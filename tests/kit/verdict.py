@@ -23,16 +23,18 @@ class Verdict(NamedTuple):
 
 def verdicts(
     world: World, armed: Mapping[str, int], *, undone: Mapping[str, int], seen: Collection[str],
-    broken: str | None = None, enough: int = 1,
+    broken: str | None = None, enough: int = 1, deviating: Collection[str] = (),
 ) -> list[Verdict]:  # fmt: skip
     """The word for each rule. undone: SHOULD rule -> how often it was not kept. seen: the kinds of evidence that were
-    looked at (spec.rules.EVIDENCE)."""
+    looked at (spec.rules.EVIDENCE). deviating: rules that are known not to be kept."""
 
     def word(rule: Rule) -> str:
         if rule.id == broken:
             return BROKEN
         if not declared(rule, world.declared):
             return NOT_DECLARED
+        if rule.id in deviating:
+            return DEVIATES
         if not set(rule.shown_by) & set(seen):
             return UNSEEN
         if undone.get(rule.id, 0):
