@@ -29,6 +29,7 @@ NAMES = {
     "sglang-rust": "kvledger.tests.engines.sglang:make_rust",
     "sglang-radix": "kvledger.tests.engines.sglang:make_radix",
     "sglang-no-cache": "kvledger.tests.engines.sglang:make_no_cache",
+    "sglang-unasked": "kvledger.tests.engines.sglang:make_unasked",
     "vllm": "kvledger.tests.engines.vllm:make",
 }
 METHODS = {"VIEW": ("view",), "CONTENT": ("write", "read"), "SCRAMBLE": ("scramble",)}  # by capability
