@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -55,18 +55,107 @@ class Books(NamedTuple):
     cached: dict[PageId, Key]
 
 
+class Seen:
+    """What can be seen of a KVCacheManager and its requests, read from their own structures."""
+
+    def __init__(self, manager: Any, requests: Mapping[ReqId, Any]) -> None:
+        self.pool, (self.rows,) = manager.block_pool, manager.coordinator.single_type_managers
+        self.size, self.requests = self.rows.block_size, requests
+
+    def books(self) -> Books:
+        cached = {}
+        for key, blocks in self.pool.cached_block_hash_to_block._cache.items():
+            cached.update(dict.fromkeys(blocks if isinstance(blocks, dict) else [blocks.block_id], key))
+        return Books(Counter(self.free_pages()), cached)
+
+    def gone(self, before: Books, handed: Sequence[PageId] = ()) -> tuple[set[PageId], Freed]:
+        """What left the cache, and what came back without having been in it. handed: pages handed out since `before`:
+        one that was cached has left, though it may stand under a key again by now."""
+        after = self.books()
+        evicted = {page for page, key in before.cached.items() if page in handed or after.cached.get(page) != key}
+        freed = (after.free - before.free).elements()
+        return evicted, Freed(tuple(sorted(page for page in freed if page not in before.cached)))
+
+    def published(self, req: ReqId) -> dict[ReqId, int]:
+        """How far the engine says that this request's pages are cached."""
+        return {req: self.rows.num_cached_block.get(req, 0) * self.size}
+
+    def row(self, req: ReqId) -> list[PageId]:
+        return [block.block_id for block in self.rows.req_to_blocks.get(req, ())]
+
+    def slots(self, req: ReqId) -> list[Slot]:
+        """Of all pages of the row, to their ends."""
+        return [page * self.size + offset for page in self.row(req) for offset in range(self.size)]
+
+    def queue(self) -> Iterator[Any]:
+        """The blocks of the free queue, first to go first; a chain that has been broken ends somewhere, too."""
+        block = self.pool.free_block_queue.fake_free_list_head.next_free_block
+        for _ in self.pool.blocks:
+            if block is None or block is self.pool.free_block_queue.fake_free_list_tail:
+                return
+            yield block
+            block = block.next_free_block
+
+    def free_pages(self) -> list[PageId]:
+        """The free queue without what is cached and read by nobody, which the law calls evictable."""
+        return [block.block_id for block in self.queue() if block.block_hash is None or block.ref_cnt]
+
+    def view(self) -> View:
+        blocks, evictable = self.pool.blocks[1:], sum(block.block_hash is not None for block in self.queue())
+        records = {}
+        for req in self.rows.req_to_blocks:
+            length = committed(self.requests[req]) if req in self.requests else 0
+            records[req] = RecordView(None, self.published(req)[req], length, len(self.row(req)) * self.size)
+        return View(
+            free_pages=self.free_pages(),
+            records=records,
+            table={req: self.slots(req) for req in records},
+            cached={page: CachedView(key, self.pool.blocks[page].ref_cnt) for page, key in self.books().cached.items()},
+            totals=Totals(
+                self.pool.get_num_free_blocks() - evictable,
+                evictable,
+                protected=sum(block.ref_cnt > 0 and block.block_hash is not None for block in blocks),
+                private=sum(block.ref_cnt > 0 and block.block_hash is None for block in blocks),
+            ),
+        )
+
+
+def committed(request: Any) -> int:
+    """How many tokens of a request have KV: vLLM counts those of a step under way as computed, too."""
+    return int(request.num_computed_tokens - request.num_in_flight_tokens)
+
+
+class Numbers:
+    """vLLM's tokens are whole numbers, its salts are text: equal words get one and the same, others never do."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+
+    def __call__(self, word: Hashable) -> int:
+        return self._numbers.setdefault(word, len(self._numbers))
+
+    def salt(self, namespace: Hashable) -> str:
+        return f"salt {self(namespace)}"  # an empty one would be none
+
+
+def pool_of(world: World) -> KVCacheConfig:
+    """One group of full-attention layers, and vLLM's null block on top."""
+    spec = FullAttentionSpec(block_size=world.page_size, num_kv_heads=1, head_size=1, dtype=torch.float32)
+    return KVCacheConfig(
+        num_blocks=world.pages + 1, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]
+    )
+
+
 class VLLM:
-    """One pool. requests is all that the adapter knows of them; numbers: words as vLLM wants them, as whole numbers."""
+    """One pool, driven call by call."""
 
     def __init__(self, world: World) -> None:
-        self.size, self.numbers = world.page_size, dict[Hashable, int]()
-        spec = FullAttentionSpec(block_size=self.size, num_kv_heads=1, head_size=1, dtype=torch.float32)
-        groups = [KVCacheGroupSpec(["layer"], spec)]
-        config = KVCacheConfig(num_blocks=world.pages + 1, kv_cache_tensors=[], kv_cache_groups=groups)
-        self.manager = KVCacheManager(config, world.context_len, self.size, self.size)
-        self.pool, (self.rows,) = self.manager.block_pool, self.manager.coordinator.single_type_managers
+        self.size = world.page_size
+        self.manager = KVCacheManager(pool_of(world), world.context_len, self.size, self.size)
         self.hasher = get_request_block_hasher(self.size, sha256)
         self.requests: dict[ReqId, Any] = {}
+        self.number = Numbers()
+        self.seen = Seen(self.manager, self.requests)
 
     def declare(self) -> Declaration:
         return DECLARED
@@ -89,18 +178,16 @@ class VLLM:
                 return self.reset_prefix_cache()
         return Refused()
 
-    # ---- what vLLM's scheduler does
-
     def submit(self, act: Submit) -> Reply:
         tokens = [self.number(token) for token in act.tokens]
         params = SamplingParams(extra_args={"match_limit": act.match_limit})
-        salt = f"salt {self.number(act.namespace)}"  # an empty salt would be none
+        salt = self.number.salt(act.namespace)
         self.requests[act.req] = Request(act.req, tokens, params, None, cache_salt=salt, block_hasher=self.hasher)
         return Reply()
 
     def extend(self, req: ReqId, upto: int, token: Token | None) -> Reply | Refused:
         """KV up to `upto`; a decode is an extend by one."""
-        request, before = self.requests[req], self.books()
+        request, before = self.requests[req], self.seen.books()
         start, found, starts = request.num_computed_tokens, None, request.status != RequestStatus.RUNNING
         if starts:
             limit = request.sampling_params.extra_args["match_limit"]
@@ -112,9 +199,9 @@ class VLLM:
         request.status, request.num_computed_tokens = RequestStatus.RUNNING, upto
         if token is not None:
             request.append_output_token_ids(self.number(token))
-        evicted, freed = self.gone(before, self.row(req)[pages_for(start, self.size) :])
-        slots = self.slots(req)
-        return Reply((), [slots[:start]] if starts else (), [slots[start:upto]], self.published(req), evicted, freed)
+        evicted, freed = self.seen.gone(before, self.seen.row(req)[pages_for(start, self.size) :])
+        slots, published = self.seen.slots(req), self.seen.published(req)
+        return Reply((), [slots[:start]] if starts else (), [slots[start:upto]], published, evicted, freed)
 
     def reserve(self, req: ReqId, n: int) -> Reply | Refused:
         """Slots for the pending token and n - 1 drafts. Until the step is verified they count as in flight.
@@ -122,7 +209,7 @@ class VLLM:
         schedule() publishes here the page that the pending token fills, since the forward pass follows at once. Between
         the two the law would see a page that is cached without its KV: so publication waits, as for a transfer.
         """
-        request, before = self.requests[req], self.books()
+        request, before = self.requests[req], self.seen.books()
         start, held = committed(request), request.num_computed_tokens
         request.num_computed_tokens, request.num_in_flight_tokens = start, 0  # what was rejected last time
         granted = self.manager.allocate_slots(request, n, delay_cache_blocks=True)
@@ -130,17 +217,17 @@ class VLLM:
         request.num_computed_tokens, request.num_in_flight_tokens = upto, upto - start
         if granted is None:
             return self.refused(before)
-        evicted, freed = self.gone(before, self.row(req)[pages_for(held, self.size) :])
-        return Reply(slots=[self.slots(req)[held:upto]], evicted=evicted, freed=freed)
+        evicted, freed = self.seen.gone(before, self.seen.row(req)[pages_for(held, self.size) :])
+        return Reply(slots=[self.seen.slots(req)[held:upto]], evicted=evicted, freed=freed)
 
     def commit(self, req: ReqId, tokens: tuple[Token, ...]) -> Reply:
         """update_from_output: so many tokens have landed, and what is computed by now is published."""
-        request, before = self.requests[req], self.books()
+        request, before = self.requests[req], self.seen.books()
         request.num_in_flight_tokens -= len(tokens)
         request.append_output_token_ids([self.number(token) for token in tokens])
         self.manager.cache_blocks(request, committed(request))
-        evicted, freed = self.gone(before)
-        return Reply(published=self.published(req), evicted=evicted, freed=freed)
+        evicted, freed = self.seen.gone(before)
+        return Reply(published=self.seen.published(req), evicted=evicted, freed=freed)
 
     def preempt(self, request: Any) -> Reply:
         reply = self.free(request)
@@ -148,92 +235,29 @@ class VLLM:
         return reply
 
     def free(self, request: Any) -> Reply:
-        before = self.books()
+        before = self.seen.books()
         self.manager.free(request)
-        evicted, freed = self.gone(before)
+        evicted, freed = self.seen.gone(before)
         return Reply(evicted=evicted, freed=freed)
 
     def evict(self, n: int) -> Reply:
         """The next n cached pages of the free queue, which are those that would go first, lose their hashes."""
-        before = self.books()
-        cached = (block.block_id for block in self.queue() if block.block_hash is not None)
+        before = self.seen.books()
+        cached = (block.block_id for block in self.seen.queue() if block.block_hash is not None)
         self.manager.evict_blocks(set(islice(cached, n)))
-        evicted, freed = self.gone(before)
+        evicted, freed = self.seen.gone(before)
         return Reply(evicted=evicted, freed=freed)
 
     def reset_prefix_cache(self) -> Reply | Refused:
-        before, done = self.books(), self.manager.reset_prefix_cache()
-        evicted, freed = self.gone(before)
+        before, done = self.seen.books(), self.manager.reset_prefix_cache()
+        evicted, freed = self.seen.gone(before)
         return Reply(evicted=evicted, freed=freed) if done else Refused(None, evicted, freed)
 
-    # ---- what is seen of it
-
-    def books(self) -> Books:
-        cached = {}
-        for key, blocks in self.pool.cached_block_hash_to_block._cache.items():
-            cached.update(dict.fromkeys(blocks if isinstance(blocks, dict) else [blocks.block_id], key))
-        return Books(Counter(self.free_pages()), cached)
-
-    def gone(self, before: Books, handed: list[PageId] | None = None) -> tuple[set[PageId], Freed]:
-        """What left the cache, and what came back without having been in it. handed: pages handed out in this call: one
-        that was cached has left, though it may stand under a key again by now."""
-        after, handed = self.books(), handed or []
-        evicted = {page for page, key in before.cached.items() if page in handed or after.cached.get(page) != key}
-        freed = (after.free - before.free).elements()
-        return evicted, Freed(tuple(sorted(page for page in freed if page not in before.cached)))
+    def view(self) -> View:
+        return self.seen.view()
 
     def refused(self, before: Books) -> Refused:
-        return Refused("pages", *self.gone(before))
-
-    def published(self, req: ReqId) -> dict[ReqId, int]:
-        return {req: self.rows.num_cached_block.get(req, 0) * self.size}
-
-    def row(self, req: ReqId) -> list[PageId]:
-        return [block.block_id for block in self.rows.req_to_blocks.get(req, ())]
-
-    def slots(self, req: ReqId) -> list[Slot]:
-        return [page * self.size + offset for page in self.row(req) for offset in range(self.size)]
-
-    def queue(self) -> Iterator[Any]:
-        """The blocks of the free queue, first to go first; a broken chain ends somewhere, too."""
-        block = self.pool.free_block_queue.fake_free_list_head.next_free_block
-        for _ in self.pool.blocks:
-            if block is None or block is self.pool.free_block_queue.fake_free_list_tail:
-                return
-            yield block
-            block = block.next_free_block
-
-    def free_pages(self) -> list[PageId]:
-        """The free queue without what is cached and read by nobody, which the law calls evictable."""
-        return [block.block_id for block in self.queue() if block.block_hash is None or block.ref_cnt]
-
-    def view(self) -> View:
-        blocks, listed = self.pool.blocks[1:], list(self.queue())
-        records, evictable = {}, sum(block.block_hash is not None for block in listed)
-        for req in self.rows.req_to_blocks:
-            length = committed(self.requests[req]) if req in self.requests else 0
-            records[req] = RecordView(None, self.published(req)[req], length, len(self.row(req)) * self.size)
-        return View(
-            free_pages=self.free_pages(),
-            records=records,
-            table={req: self.slots(req) for req in records},
-            cached={page: CachedView(key, self.pool.blocks[page].ref_cnt) for page, key in self.books().cached.items()},
-            totals=Totals(
-                self.pool.get_num_free_blocks() - evictable,
-                evictable,
-                protected=sum(block.ref_cnt > 0 and block.block_hash is not None for block in blocks),
-                private=sum(block.ref_cnt > 0 and block.block_hash is None for block in blocks),
-            ),
-        )
-
-    def number(self, word: Hashable) -> int:
-        """vLLM's tokens are whole numbers: equal words get one, and others never do."""
-        return self.numbers.setdefault(word, len(self.numbers))
-
-
-def committed(request: Any) -> int:
-    """How many tokens of a request have KV: those of steps under way are counted as computed, too."""
-    return int(request.num_computed_tokens - request.num_in_flight_tokens)
+        return Refused("pages", *self.seen.gone(before))
 
 
 def make(world: World) -> VLLM:
