@@ -63,9 +63,11 @@ class Seen:
         self.size, self.requests = self.rows.block_size, requests
 
     def books(self) -> Books:
-        cached = {}
+        cached: dict[PageId, Key] = {}
         for key, blocks in self.pool.cached_block_hash_to_block._cache.items():
-            cached.update(dict.fromkeys(blocks if isinstance(blocks, dict) else [blocks.block_id], key))
+            for block in blocks.values() if isinstance(blocks, dict) else [blocks]:
+                if block.block_id not in cached or key != block.block_hash:  # a key that is not its hash is told
+                    cached[block.block_id] = key
         return Books(Counter(self.free_pages()), cached)
 
     def gone(self, before: Books, handed: Sequence[PageId] = ()) -> tuple[set[PageId], Freed]:
