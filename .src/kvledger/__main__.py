@@ -19,10 +19,12 @@ from typing import NoReturn
 
 from kvledger import __version__
 from kvledger.spec.world import WrongInput
+from kvledger.tests.engines.venvs import Elsewhere, start_again
 
 COMMANDS = {
     "check": ("kvledger.tests.kit.check", "check your engine against the law"),
     "replay": ("kvledger.tests.replay.command", "drive a backend with a real request trace or a stored one"),
+    "engines": ("kvledger.tests.engines.command", "list the real engines, and set one up"),
     "rules": ("kvledger.spec.rulebook", "print the rules of the law, or one of them"),
     "explore": ("kvledger.spec.explore", "visit every state of a small world"),
     "explain": ("kvledger.tests.report.explain", "say in words what a stored trace shows"),
@@ -59,6 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _run(words, called)
         sys.stdout.flush()
+    except Elsewhere as elsewhere:  # the same words, in the engine's environment
+        start_again(elsewhere.engine, words)
     except WrongInput as wrong:
         print(f"{says}: {wrong}", file=sys.stderr)
         return 2

@@ -13,6 +13,7 @@ from typing import TypeVar, cast
 from kvledger.spec.backend import Backend, Declaration, Make, World
 from kvledger.spec.itf import short
 from kvledger.spec.world import WrongInput
+from kvledger.tests.engines.venvs import ask_here
 from kvledger.tests.kit.limit import LIMIT_S, Overtime, TimeLimit
 
 T = TypeVar("T")
@@ -24,18 +25,27 @@ NAMES = {
     "oracle-fifo": "kvledger.tests.engines.oracle:make_fifo",
     "oracle-random": "kvledger.tests.engines.oracle:make_random",
     "oracle-adversarial": "kvledger.tests.engines.oracle:make_adversarial",
+    "sglang": "kvledger.tests.engines.sglang:make",
+    "sglang-rust": "kvledger.tests.engines.sglang:make_rust",
+    "sglang-radix": "kvledger.tests.engines.sglang:make_radix",
+    "sglang-no-cache": "kvledger.tests.engines.sglang:make_no_cache",
+    "sglang-unasked": "kvledger.tests.engines.sglang:make_unasked",
+    "vllm": "kvledger.tests.engines.vllm:make",
 }
 METHODS = {"VIEW": ("view",), "CONTENT": ("write", "read"), "SCRAMBLE": ("scramble",)}  # by capability
 BRIEF = 200  # characters of somebody else's message that fit into a line of ours
 
 
 def load_backend(target: str) -> Make:
-    """The factory that `target` names: one of NAMES, or module:function. Raises WrongInput."""
+    """The factory that `target` names: one of NAMES, or module:function. Raises WrongInput; Elsewhere, which is one, if
+    another interpreter has it."""
     place = NAMES.get(target, target)
     module_name, _, function = place.partition(":")
     if not module_name or not function:
         raise WrongInput(f"backend {target!r}: expected {', '.join(NAMES)}, or module:function")
-    if str(Path.cwd()) not in sys.path:
+    if target in NAMES:
+        ask_here(target, module_name)
+    elif str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # a console script does not look beside the user
     importing = f"backend {target!r}: expected a module that can be imported, but {module_name}"
     module = _theirs(importing, importlib.import_module, module_name)

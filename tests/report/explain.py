@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from kvledger.spec.trace import HANGS, RAISES, Trace, judge, read
 from kvledger.spec.world import World, WrongInput
+from kvledger.tests.engines.venvs import Elsewhere
 from kvledger.tests.kit.again import calls_stored
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, named_in_drain
@@ -56,10 +56,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _who_answered(trace: Trace) -> str | None:
     """The backend that made the run, if it can be had here; a run that the law itself answered was made by none."""
-    with suppress(WrongInput):
+    try:
         load_backend(trace.backend)
-        return trace.backend
-    return None
+    except Elsewhere:  # whoever asks it again is led there
+        pass
+    except WrongInput:
+        return None
+    return trace.backend
 
 
 def found_in(trace: Trace, file: str) -> Finding | None:

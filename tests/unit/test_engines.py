@@ -1,0 +1,200 @@
+"""`kvledger engines`: what is listed, what a setup leaves behind however it ends, and the way into an environment."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import kvledger
+from kvledger.spec.world import WrongInput
+from kvledger.tests.engines import command, install, venvs
+from kvledger.tests.engines.venvs import ENGINES, OURS, READY, SGLANG, VLLM, Elsewhere, Engine
+from kvledger.tests.kit.load import NAMES, load_backend
+from kvledger.tests.unit.written import ROOT, Bench
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where engines are set up: nowhere yet."""
+    monkeypatch.setenv("KVLEDGER_ENGINES", str(tmp_path / "engines"))
+    return tmp_path / "engines"
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The programs that a setup runs; none of them is: a venv makes its folder, pip leaves nothing."""
+    calls: list[tuple[str, ...]] = []
+
+    def run(engine: Engine, *words: str) -> None:
+        calls.append(words)
+        engine.python.parent.mkdir(parents=True, exist_ok=True)
+
+    monkeypatch.setattr(install, "_run", run)
+    return calls
+
+
+def mark(engine: Engine) -> None:
+    """As if it were set up."""
+    engine.place.mkdir(parents=True)
+    (engine.place / READY).write_text(engine.recipe)
+
+
+def test_what_kvledger_needs_is_what_the_package_says() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert tuple(project["dependencies"]) == OURS
+    assert all(set(OURS) <= {name for needs in engine.needs for name in needs} for engine in ENGINES.values())
+
+
+def test_each_engine_has_its_adapter() -> None:
+    """Where the last part of a module's name says, and every engine has a backend."""
+    for engine in ENGINES.values():
+        modules = {NAMES[name].partition(":")[0] for name in command.backends(engine)}
+        assert modules == {f"kvledger.tests.engines.{engine.name}"}
+        assert (ROOT / f"tests/engines/{engine.name}.py").exists()
+
+
+def test_engines_are_listed(bench: Bench, home: Path) -> None:
+    mark(SGLANG)
+    code, out, err = bench.call("engines")
+    sglang, _, vllm, _ = out.splitlines()
+    assert (code, err) == (0, "")
+    assert sglang.split() == ["sglang", SGLANG.version, str(SGLANG.place)]
+    assert vllm.split()[:2] == ["vllm", VLLM.version] and vllm.endswith("not set up: kvledger engines setup vllm")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [("setup", "setup of nothing: expected sglang or vllm"), ("setup x", "engine 'x': expected sglang or vllm"),
+     ("setup sglang x", "engine 'x': expected sglang or vllm"), ("remove", "argument action: invalid choice")],
+)  # fmt: skip
+def test_wrong_use(bench: Bench, home: Path, ran: list[object], words: str, says: str) -> None:
+    assert says in bench.complaint("engines", *words.split()) and not ran
+
+
+def test_a_setup_runs_the_recipe_and_marks_it_last(bench: Bench, home: Path, ran: list[tuple[str, ...]]) -> None:
+    code, out, err = bench.call("engines", "setup", "sglang")
+    assert (code, err) == (0, "") and out.endswith("\nnext: kvledger check sglang\n")
+    venv, *pips = ran
+    assert venv[1:] == ("-m", "venv", str(SGLANG.place))
+    assert [words[-1] for words in pips] == [*(needs[-1] for needs in SGLANG.needs), f"sglang=={SGLANG.version}"]
+    assert all(words[:4] == (str(SGLANG.python), "-m", "pip", "install") for words in pips)
+    assert SGLANG.is_set_up
+    code, out, _ = bench.call("engines", "setup", "sglang")
+    assert code == 0 and "is set up already" in out and len(ran) == 1 + len(pips)
+
+
+def test_another_recipe_asks_for_another_environment(home: Path, ran: list[object]) -> None:
+    mark(replace(SGLANG, needs=((),)))
+    assert not SGLANG.is_set_up
+    install.install(SGLANG, lambda text: None)
+    assert SGLANG.is_set_up and ran
+
+
+def interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+def refused() -> None:
+    raise WrongInput("no room")
+
+
+@pytest.mark.parametrize("ending", [interrupted, refused])
+@pytest.mark.parametrize("step", range(2 + len(SGLANG.needs)))
+def test_a_setup_that_ends_early_leaves_nothing(
+    home: Path, ran: list[object], monkeypatch: pytest.MonkeyPatch, step: int, ending: Callable[[], None]
+) -> None:
+    theirs = install._run
+
+    def run(engine: Engine, *words: str) -> None:
+        if len(ran) == step:
+            ending()
+        theirs(engine, *words)
+
+    monkeypatch.setattr(install, "_run", run)
+    with pytest.raises((KeyboardInterrupt, WrongInput)):
+        install.install(SGLANG, lambda text: None)
+    assert not SGLANG.place.exists() and not SGLANG.is_set_up
+
+
+def test_what_was_left_by_a_kill_is_made_anew(home: Path, ran: list[object]) -> None:
+    """No mark, no engine."""
+    rest = SGLANG.place / "lib" / "half.py"
+    rest.parent.mkdir(parents=True)
+    rest.touch()
+    assert not SGLANG.is_set_up
+    install.install(SGLANG, lambda text: None)
+    assert SGLANG.is_set_up and not rest.exists()
+
+
+def test_two_setups_do_not_meet(home: Path, ran: list[object]) -> None:
+    home.mkdir()
+    with (home / f"{SGLANG.place.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(WrongInput, match="being set up by somebody else"):
+            install.install(SGLANG, lambda text: None)
+    assert not ran
+
+
+def test_a_program_that_fails_costs_a_line() -> None:
+    with pytest.raises(WrongInput, match=r"^sglang 0.5.23: .* failed: ERROR: not so$"):
+        install._run(SGLANG, sys.executable, "-c", "import sys; sys.exit('ERROR: not so\\nand more')")
+
+
+def test_an_engine_that_is_not_set_up(bench: Bench, home: Path) -> None:
+    says = f"backend 'sglang': {SGLANG.title} is not set up, kvledger engines setup sglang\n"
+    assert bench.complaint("check", "sglang") == f"kvledger check: {says}"
+    assert bench.complaint("check", "reference", "sglang") == f"kvledger check: {says}"
+
+
+def test_a_command_starts_again_where_the_engine_is(
+    bench: Bench, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same words; nothing but our package is taken along."""
+    mark(SGLANG)
+    ended: list[tuple[object, list[str]]] = []
+
+    def execv(program: object, words: list[str]) -> None:
+        ended.append((program, words))
+        raise KeyboardInterrupt  # as little comes back as from the real one
+
+    monkeypatch.setattr(os, "execv", execv)
+    words = ["check", "sglang", "--profile", "quick"]
+    with pytest.raises(KeyboardInterrupt):
+        bench.call(*words)
+    [(program, said)] = ended
+    assert program == SGLANG.python and said[0] == str(program) and said[-len(words) :] == words
+    assert said[-len(words) - 1] == str(Path(kvledger.__file__).parent)
+
+
+def test_the_start_takes_our_package_and_nothing_beside_it(tmp_path: Path) -> None:
+    """Run by an interpreter that would not find it, nor anything that lies beside it."""
+    (tmp_path / "kvledger").symlink_to(Path(kvledger.__file__).parent)
+    (tmp_path / "beside.py").touch()
+    look = "import kvledger, sys; print(kvledger.__file__); import beside"
+    boot = venvs.BOOT.replace("from kvledger.__main__ import main\nsys.exit(main())", look)
+    words = [sys.executable, "-I", "-S", "-c", boot, str(tmp_path / "kvledger")]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.strip() == str(tmp_path / "kvledger/__init__.py") and "No module named 'beside'" in done.stderr
+    words = [sys.executable, "-I", "-S", "-c", venvs.BOOT, str(tmp_path / "kvledger"), "--version"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"kvledger {kvledger.__version__}\n"), done.stderr
+
+
+def test_one_engine_a_call(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is in one environment is not sent to the next: the first would be asked for again there."""
+    mark(SGLANG)
+    mark(VLLM)
+    with pytest.raises(Elsewhere, match=str(VLLM.python)):
+        load_backend("vllm")
+    monkeypatch.setattr(sys, "prefix", str(SGLANG.place))
+    with pytest.raises(WrongInput, match="have an environment each") as complaint:
+        load_backend("vllm")
+    assert not isinstance(complaint.value, Elsewhere)
