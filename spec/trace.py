@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from kvledger.spec.action import file_of, name_of
+from kvledger.spec.action import NAMES, file_of, name_of
 from kvledger.spec.actions import Action
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import View
@@ -45,7 +45,7 @@ LEAST_S, MOST_S = 0.001, 1e6
 A_LIMIT = f"seconds, at least {LEAST_S:g} and less than a million"
 VARS = ("mbt::actionTaken", "mbt::nondetPicks", "answer")
 FRAME_EVERY = 64  # steps between two keyframes
-NAMED = {kind.__name__.lower(): stored for kind, stored in ACTIONS.items()}
+NAMED = {NAMES[kind]: stored for kind, stored in ACTIONS.items()}
 
 Finding: TypeAlias = tuple[int, str, Mapping[str, object]]
 

@@ -139,7 +139,8 @@ def test_a_rule_holds_only_on_evidence() -> None:
     assert set(everything.values()) == {"HOLDS"}
     changed = {rule for rule, word in nothing.items() if word == "UNSEEN"}
     assert changed == {rule.id for rule in RULES.values() if set(rule.shown_by) <= {"FREED", *VIEW_PARTS}}
-    assert {"PAGE-6", "LOCK-1", "ROW-3", "TAB-2", "CONS-1", "ATOM-1"} == changed
+    of_sessions = {"SES-1", "SES-3", "SES-4"}  # SES-2 is seen in answers as well: rows and slots of a turn
+    assert {"PAGE-6", "LOCK-1", "ROW-3", "TAB-2", "CONS-1", "ATOM-1"} | of_sessions == changed
 
 
 @pytest.mark.parametrize("part", VIEW_PARTS)

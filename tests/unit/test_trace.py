@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,29 @@ import pytest
 
 from kvledger.reference.backend import make
 from kvledger.spec.action import FILES, file_of
-from kvledger.spec.actions import Abort, Action, Checkpoint, Decode, Evict, Extend, Finish, Flush, Retract, Submit
+from kvledger.spec.actions import (
+    Abort,
+    Action,
+    Admit,
+    Checkpoint,
+    Close,
+    Commit,
+    Decode,
+    Defer,
+    Evict,
+    Extend,
+    Finish,
+    Flush,
+    MatchPrefix,
+    Reserve,
+    Retract,
+    Submit,
+)
 from kvledger.spec.answer import Freed, Granted, Refused, Reply
 from kvledger.spec.backend import CachedView, View
 from kvledger.spec.edit import Edit
 from kvledger.spec.explore import explore
-from kvledger.spec.keyframe import Cached, Key, Private
+from kvledger.spec.keyframe import Cached, Conversation, Key, Private
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.saying import said
@@ -40,12 +57,24 @@ ACTS: tuple[Action, ...] = (
     Finish("a", 6, True),
     Evict(1),
     Submit("c", (1,), None),
+    MatchPrefix("b"),
+    Admit("b"),
+    Defer("b"),
+    Admit("b"),
+    Extend((("c", 1, 2),)),
+    Reserve("c", 2),
+    Commit("c", (3, 4)),
+    Submit("d", (7, 8, 9), 0, session="s"),
+    Extend((("d", 3, 0),)),
+    Finish("d", 3, False),
+    Submit("e", (7, 8, 9, 0), 0, session="s"),
+    Close("s"),
 )
 
 
 def performed(acts: tuple[Action, ...] = ACTS, rounds: int = 1) -> Trace:
     """The reference's answers and views; a call that is not allowed is a probe."""
-    world = World(rows=2, context_len=8, pages=6, page_size=2)
+    world = World(rows=3, context_len=8, pages=6, page_size=2)
     backend = make(world)
     world = replace(world, declared=backend.declare())
     monitor, steps = Monitor(world), []
@@ -118,6 +147,7 @@ def test_answers_are_stored_as_they_were_said(tmp_path: Path) -> None:
         (Reply(evicted=[2, 1, 2]), Reply(evicted=(1, 2, 2))),
         (Reply(freed=Freed()), Reply(freed=Freed())),
         (Refused("rows", frozenset({1})), Refused("rows", frozenset({1}))),
+        (Refused("pages", freed=Freed([element], ())), Refused("pages", freed=Freed((2,)))),
         (Refused(), Refused()),
     ]
     again = stored(Trace(World(1, 1, 1, 1), tuple(Step(Flush(), given) for given, _ in replies)), tmp_path)
@@ -167,7 +197,8 @@ def test_another_reader_of_itf_opens_it() -> None:
     assert (first["mbt::actionTaken"], first["world"].page_size) == ("init", 2)
     assert first["world"].declared.capabilities == trace.world.declared.capabilities
     assert found.states[1].values["mbt::nondetPicks"].tokens == (1, "1", True, ("x", (_nothing(itf), 2)), "")
-    assert last["ledger"].requests[-1].req == "c"
+    assert [each.req for each in last["ledger"].requests] == ["b", "c", "e"]
+    assert last["ledger"].requests[-1].session == "s" and last["ledger"].sessions["s"].turn == "e"
 
 
 def _nothing(itf: Any) -> Any:
@@ -241,6 +272,34 @@ def test_a_keyframe_reads_like_a_ledger(tmp_path: Path) -> None:
     assert frame.index == {first: Key(frozenset({first}), None), second: Key(frozenset({second}), first)}
 
 
+def test_a_keyframe_shows_sessions_and_admissions(tmp_path: Path) -> None:
+    frame = stored(performed(), tmp_path, states=True).keyframes[len(ACTS)]
+    assert [(each.req, each.session) for each in frame.requests] == [("b", None), ("c", None), ("e", "s")]
+    assert frame.sessions == {"s": Conversation(turn="e", settled=True, closing=True)}
+    assert {holder: tuple(record)[1:] for holder, record in frame.records.items()} == {"c": (0, 3, 4), "s": (0, 3, 3)}
+    ((req, (page,)),) = frame.admitted.items()
+    assert (req, frame.pages[page]) == ("b", Cached(1))
+    assert [frame.pages[own] for own in frame.tables["s"]] == [Private("s", 0), Private("s", 1)]
+
+
+@pytest.mark.parametrize(
+    ("part", "said", "expected"),
+    [
+        ("sessions", {}, "{'s': Conversation(turn='e', settled=True, closing=True)}"),
+        ("sessions", {"s": Conversation("e", True)}, "{'s': Conversation(turn='e', settled=True, closing=True)}"),
+        ("admitted", {}, "{'b': ("),
+    ],
+)
+def test_a_keyframe_that_lies_about_them_is_wrong_input(
+    tmp_path: Path, part: str, said: Mapping[str, object], expected: str
+) -> None:
+    trace = stored(performed(), tmp_path, states=True)
+    frames = {len(ACTS): replace(trace.keyframes[len(ACTS)], **{part: said})}
+    with pytest.raises(WrongInput) as error:
+        judge(replace(trace, keyframes=frames), "run.json")
+    assert f": ledger.{part} = " in str(error.value) and f", expected {expected}" in str(error.value)
+
+
 def test_keyframes_stand_at_64_before_the_guilty_step_and_at_the_last(tmp_path: Path) -> None:
     trace = performed((Submit("a", (1, 2), 0), Abort("a")), rounds=70)
     assert list(stored(trace, tmp_path, states=True).keyframes) == [64, 128, 140]
@@ -307,7 +366,7 @@ MALFORMED: list[tuple[Callable[[Any], Any], str]] = [
     (at(*WORLD, "declared", "headroom", put=1.0), "state 0: world.declared.headroom = 1.0, expected a whole number"),
     (at("states", 3, put=None), "state 3 = None, expected an object"),
     (at("states", 3, TAKEN, put=...), "state 3: no mbt::actionTaken, expected one"),
-    (at("states", 3, TAKEN, put="abolish"), "state 3: mbt::actionTaken = 'abolish', expected one of submit, extend,"),
+    (at("states", 3, TAKEN, put="abolish"), "state 3: mbt::actionTaken = 'abolish', expected one of submit, admit,"),
     (at("states", 3, PICKS, put=...), "state 3: no mbt::nondetPicks, expected one"),
     (at("states", 3, PICKS, "req", put=...), "state 3: abort has no field req, expected one"),
     (at("states", 3, PICKS, "req", put=True), "state 3: abort.req = True, expected text"),
