@@ -61,7 +61,7 @@ KINDS = ("submit", "extend", "decode", "checkpoint", "finish", "retract", "abort
          "reserve", "commit", "admit", "defer", "match_prefix", "close")  # fmt: skip
 PROFILES = {  # how many of the WIDTH places of the ring each kind has
     "even": (8, 7, 7, 4, 4, 3, 2, 2, 1, 8, 2, 6, 5, 3, 1, 1, 2),
-    "sharing": (13, 8, 3, 5, 5, 2, 1, 1, 1, 8, 1, 5, 5, 4, 1, 1, 2),
+    "sharing": (14, 9, 3, 7, 6, 2, 1, 1, 1, 8, 1, 4, 3, 3, 1, 1, 1),
     "pressure": (11, 8, 7, 3, 2, 3, 1, 1, 1, 9, 2, 6, 5, 3, 1, 1, 2),
 }
 assert all(sum(places) == WIDTH for places in PROFILES.values()) and gcd(STRIDE, WIDTH) == 1
@@ -150,11 +150,11 @@ def _submit(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
 
 
 def _session(ledger: Ledger, draw: Draw) -> SessionId | None:
-    """Half of all submits are turns, of the first session that has none; or else of nobody."""
+    """One in three submits is a turn, of the first session that has none; or else of nobody."""
     _, i, j, k = draw
     idle = [name for name in SESSIONS if name not in ledger.sessions or ledger.sessions[name].turn is None]
     idle.sort(key=lambda name: name not in ledger.records)  # who holds KV goes on first
-    return idle[j % len(idle)] if idle and (i + k) % 2 else None
+    return idle[j % len(idle)] if idle and (i + k) % 3 == 0 else None
 
 
 def _next_turn(ledger: Ledger, session: SessionId, other: tuple[Token, ...], draw: Draw) -> tuple[Token, ...]:

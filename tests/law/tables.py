@@ -128,12 +128,12 @@ TABLES = {
 }
 
 
-def place(name: str) -> tuple[str, str, str]:
+def place(name: str, file: str) -> tuple[str, str, str]:
     """The text of the file that carries a table: before it, the table, after it."""
-    text = (ROOT / TABLES[name].file).read_text(encoding="utf-8")
+    text = (ROOT / file).read_text(encoding="utf-8")
     found = re.fullmatch(rf"(.*<!-- table {name} .*?-->\n)(.*?)(<!-- end {name} -->.*)", text, re.DOTALL)
     if found is None:
-        raise WrongInput(f"{TABLES[name].file}: expected a place for the table {name}")
+        raise WrongInput(f"{file}: expected a place for the table {name}")
     return found[1], found[2], found[3]
 
 
@@ -158,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a table differs")
     args = parser.parse_args(argv)
     try:
-        places = {name: place(name) for name in TABLES}
+        places = {name: place(name, table.file) for name, table in TABLES.items()}
     except (OSError, WrongInput) as error:
         print(f"tables: {error}; they stand in a clone, not in an installed package", file=sys.stderr)
         return 2

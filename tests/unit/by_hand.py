@@ -45,7 +45,7 @@ def adds_up(backend: Backend) -> None:
         if req.match is not None and (req.session is None or req.session not in view.records):
             reading.update(slot // size for slot in req.match.device_indices[::size])
     assert sorted([*view.free_pages, *private, *view.cached]) == list(range(1, world.pages + 1))
-    rows = [record.row for record in view.records.values() if record.row]
+    rows = [record.row or 0 for record in view.records.values()]
     assert sorted([*view.free_rows, *rows]) == list(range(1, world.rows + 1))
     locks = {page: shown.locks for page, shown in view.cached.items()}
     assert locks == {page: reading[page] for page in view.cached} and not reading.keys() - locks.keys()
