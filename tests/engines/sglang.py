@@ -21,10 +21,9 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
 
-from kvledger.spec import world
 from kvledger.spec.action import name_of
 from kvledger.spec.backend import Action, Declaration, Freed, RecordView, Refused, Reply, Totals, View, World
-from kvledger.spec.world import Holder, Namespace, PageId, ReqId, Row, Slot, Token
+from kvledger.spec.world import Holder, Namespace, PageId, ReqId, Row, SessionId, Slot, Token
 from kvledger.tests.engines.sglang_start import VERSION
 from kvledger.tests.engines.sglang_trees import NO_CACHE, PYTHON, RADIX, RUST, Tree
 
@@ -48,7 +47,6 @@ from sglang.srt.utils.common import get_num_new_pages
 T = TypeVar("T")
 CACHE = frozenset({"PREFIX_CACHE", "LEAF_FIRST", "EVICT", "CHECKPOINT"})
 CAPABILITIES = CACHE | {"ROWS", "PAGED", "CHUNKED", "DRAFTS", "SESSIONS", "SPLIT_ADMIT", "VIEW", "CONTENT"}
-CAPABILITIES &= world.CAPABILITIES.keys()
 PUBLISHES_ON = frozenset({"checkpoint", "finish", "abort"})
 SAMPLING = SamplingParams(temperature=0, max_new_tokens=1 << 20)
 # All that is asked of the KV buffers, and of a model's configuration.
@@ -70,11 +68,11 @@ class Books(NamedTuple):
 class SGLang:
     """One engine: pools, tree, sessions, and the requests that a scheduler would have in its queues."""
 
-    def __init__(self, tree: Tree, asks: bool, sizes: World) -> None:
-        size, tokens = sizes.page_size, sizes.pages * sizes.page_size
+    def __init__(self, tree: Tree, asks: bool, world: World) -> None:
+        size, tokens = world.page_size, world.pages * world.page_size
         kind = TokenToKVPoolAllocator if size == 1 else partial(PagedTokenToKVPoolAllocator, page_size=size)
-        self.kind, self.asks, self.page_size, self.width = tree, asks, size, sizes.context_len
-        self.rows = ReqToTokenPool(sizes.rows, sizes.context_len, "cpu", enable_memory_saver=False)
+        self.kind, self.asks, self.page_size, self.width = tree, asks, size, world.context_len
+        self.rows = ReqToTokenPool(world.rows, world.context_len, "cpu", enable_memory_saver=False)
         self.slots = kind(size=tokens, dtype=torch.float16, device="cpu", kvcache=BUFFERS, need_sort=False)
         self.tree = tree.build(CacheInitParams(tree.disable, self.rows, self.slots, size))
         self.tree.pretty_print = lambda: None  # part of its out-of-memory message
@@ -95,7 +93,7 @@ class SGLang:
     # ---- a request comes
 
     def submit(self, rid: ReqId, tokens: Sequence[Token], namespace: Namespace, match_limit: int | None,
-               publish: bool, session: str | None = None) -> Reply:  # fmt: skip
+               publish: bool, session: SessionId | None) -> Reply:  # fmt: skip
         """It stands in the waiting queue. With a match_limit it is one that wants its prompt's log probabilities."""
         req = Req(rid, "", self.ids(tokens), SAMPLING, return_logprob=match_limit is not None,
                   extra_key=str(self.number("namespace", namespace)))  # fmt: skip
@@ -239,7 +237,9 @@ class SGLang:
             raise NoRoom
         try:
             return allocate()
-        except RuntimeError:
+        except RuntimeError as error:
+            if "out of memory" not in str(error).lower():
+                raise
             raise NoRoom from None
 
     def checkpoint(self, rid: ReqId, upto: int) -> Reply:
@@ -260,7 +260,8 @@ class SGLang:
         prompt, owned, start = len(req.origin_input_ids), req.kv.kv_committed_len, req.kv.cache_protected_len
         req.finished_reason = FINISH_LENGTH(len(req.output_ids))
         req.finished_len = len(req.output_ids)
-        if keep < owned and (req.session or keep > max(prompt, start)):
+        cut = keep < owned or req.inflight_middle_chunks
+        if cut and (req.session or keep > max(prompt, start)):
             req.origin_input_ids = req.origin_input_ids[:keep]
             req.finished_len = max(0, keep - prompt)
         elif keep == prompt < owned:
@@ -299,7 +300,7 @@ class SGLang:
         end = req.kv.cache_protected_len
         return Reply(published={req.rid: end} if runs(req) and end > start else {}, freed=self.freed(before))
 
-    def close(self, session: str) -> Reply:
+    def close(self, session: SessionId) -> Reply:
         before = self.books()
         self.sessions.close(CloseSessionReqInput(session_id=session))
         return Reply(freed=self.freed(before))
@@ -404,4 +405,4 @@ make = partial(SGLang, PYTHON, True)
 make_rust = partial(SGLang, RUST, True)
 make_radix = partial(SGLang, RADIX, True)
 make_no_cache = partial(SGLang, NO_CACHE, True)
-make_unasked = partial(SGLang, PYTHON, False)
+make_unasked = partial(SGLang, PYTHON._replace(name="sglang-unasked"), False)

@@ -113,8 +113,8 @@ class Elsewhere(WrongInput):
 
 
 def engine_of(module: str) -> Engine | None:
-    """The engine whose adapter this module is: the last part of its name is the engine's."""
-    return ENGINES.get(module.rpartition(".")[2])
+    """The engine that this module is about: sglang and sglang_known are about one."""
+    return ENGINES.get(module.rpartition(".")[2].partition("_")[0])
 
 
 def ask_here(backend: str, module: str) -> None:

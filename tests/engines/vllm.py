@@ -14,7 +14,19 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from kvledger.spec.actions import Abort, Action, Decode, Evict, Extend, Finish, Flush, Retract, Submit
+from kvledger.spec.actions import (
+    Abort,
+    Action,
+    Commit,
+    Decode,
+    Evict,
+    Extend,
+    Finish,
+    Flush,
+    Reserve,
+    Retract,
+    Submit,
+)
 from kvledger.spec.backend import CachedView, Freed, RecordView, Refused, Reply, Totals, View
 from kvledger.spec.page import pages_for
 from kvledger.spec.world import Declaration, PageId, ReqId, Slot, Token, World
@@ -39,8 +51,8 @@ logging.getLogger("vllm").setLevel(logging.ERROR)  # a reset that is refused is 
 DECLARED = Declaration(
     name="vllm",
     version="0.33.0",
-    capabilities=frozenset({"PAGED", "PREFIX_CACHE", "DUPLICATES", "EVICT", "CHUNKED", "VIEW"}),
-    publishes_on=frozenset({"extend", "decode"}),
+    capabilities=frozenset({"PAGED", "PREFIX_CACHE", "DUPLICATES", "EVICT", "CHUNKED", "DRAFTS", "VIEW"}),
+    publishes_on=frozenset({"extend", "decode", "commit"}),
     max_batch=1,
     exact_lengths=False,  # it counts what is allocated in pages
     declines=frozenset({"BARRED"}),  # a request may decline to read the cache, not to fill it
@@ -170,6 +182,10 @@ class VLLM:
                 return self.extend(req, upto, token)
             case Decode(((req, token),)):
                 return self.extend(req, committed(self.requests[req]) + 1, token)
+            case Reserve(req, n):
+                return self.reserve(req, n)
+            case Commit(req, tokens):
+                return self.commit(req, tokens)
             case Retract(req):
                 return self.preempt(self.requests[req])
             case Finish(req) | Abort(req):
@@ -206,10 +222,11 @@ class VLLM:
         return Reply((), [slots[:start]] if starts else (), [slots[start:upto]], published, evicted, freed)
 
     def reserve(self, req: ReqId, n: int) -> Reply | Refused:
-        """Slots for the pending token and n - 1 drafts. Until the step is verified they count as in flight.
+        """Slots for the pending token and n - 1 drafts. Until they are verified they count as in flight.
 
-        schedule() publishes here the page that the pending token fills, since the forward pass follows at once. Between
-        the two the law would see a page that is cached without its KV: so publication waits, as for a transfer.
+        schedule() publishes here the page that the pending token fills, since the forward pass follows at once. The law
+        looks between the two, where such a page has no KV yet: so publication waits for the commit, as it may for a
+        transfer.
         """
         request, before = self.requests[req], self.seen.books()
         start, held = committed(request), request.num_computed_tokens

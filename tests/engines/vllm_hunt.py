@@ -50,7 +50,8 @@ def drawn(policy: str, seed: int) -> tuple[Setting, list[Move]]:
     declared = replace(
         DECLARED,
         name=f"vllm's {policy} scheduler",
-        capabilities=DECLARED.capabilities - {"EVICT"} | {"CONTENT"},
+        capabilities=DECLARED.capabilities - {"EVICT", "DRAFTS"} | {"CONTENT"},
+        publishes_on=frozenset({"extend", "decode"}),
         declines=frozenset({"BARRED", "MATCH_LIMIT", "NAMESPACES"}),
     )
     world = World(8, pages * size, pages, size, declared)

@@ -30,6 +30,10 @@ NAMES = {
     "sglang-radix": "kvledger.tests.engines.sglang:make_radix",
     "sglang-no-cache": "kvledger.tests.engines.sglang:make_no_cache",
     "sglang-unasked": "kvledger.tests.engines.sglang:make_unasked",
+    "sglang-repaired": "kvledger.tests.engines.sglang_known:make",
+    "sglang-rust-repaired": "kvledger.tests.engines.sglang_known:make_rust",
+    "sglang-radix-repaired": "kvledger.tests.engines.sglang_known:make_radix",
+    "sglang-no-cache-repaired": "kvledger.tests.engines.sglang_known:make_no_cache",
     "vllm": "kvledger.tests.engines.vllm:make",
 }
 METHODS = {"VIEW": ("view",), "CONTENT": ("write", "read"), "SCRAMBLE": ("scramble",)}  # by capability

@@ -15,22 +15,24 @@ from kvledger.tests.unit.written import ROOT
 
 FOUND = ROOT / "tests/engines/vllm-0.33.0-cache-3.itf.json"
 real = pytest.mark.skipif(not VLLM.is_set_up, reason=f"{VLLM.title} is not set up: kvledger engines setup vllm")
-# Each fault of vllm_spoilt.py, and the rule that names it.
+# Each fault of vllm_spoilt.py, and the rules that may name it: it breaks several, and the draw says which comes first.
 FAULTS = {
     "free_skipped": "LOCK-1",
     "freed_twice": "PAGE-1",
     "freed_though_shared": "LOCK-1",
     "touched_without_count": "LOCK-1",
-    "evicted_in_name_only": "EVICT-2",
+    "evicted_in_name_only": "EVICT-2 CACHE-3",
     "reset_while_held": "LOCK-2",
     "matched_to_the_end": "CACHE-2",
-    "matched_one_less": "CACHE-1",
+    "matched_one_less": "CACHE-1 PAGE-5",
     "refused_leaves_a_row": "ATOM-1",
     "published_ahead": "CACHE-3",
     "one_too_many": "REC-2",
     "refused_too_early": "PAGE-5",
     "salt_ignored": "NS-1",
     "hash_not_chained": "CACHE-4",
+    "rejected_dropped": "DRAFT-1",
+    "pending_published": "CACHE-3",
 }
 SPOILT = {
     "lose_a_free_block": "PAGE-2",
@@ -75,8 +77,11 @@ def test_it_conforms(tmp_path: Path, grade: tuple[str, ...]) -> None:
 
 @real
 def test_every_fault_is_found_and_shrunk(said: dict[str, Any]) -> None:
-    assert {name: found and found[0] for name, found in said["faults"].items()} == FAULTS
-    assert all(calls <= 5 for _, calls in said["faults"].values())
+    assert said["faults"].keys() == FAULTS.keys()
+    for name, found in said["faults"].items():
+        assert found is not None, name
+        rule, calls = found
+        assert rule in FAULTS[name].split() and calls <= 6, (name, found)
 
 
 @real

@@ -149,6 +149,22 @@ def refused_leaves_a_row(allocate_slots: Any) -> Any:
     return spoilt
 
 
+def rejected_dropped(allocate_new_blocks: Any) -> Any:
+    """Blocks that were taken for rejected drafts leave the row, and go nowhere."""
+
+    def spoilt(coordinator: Any, req: str, tokens: int, *more: Any) -> Any:
+        row, size = coordinator.single_type_managers[0].req_to_blocks[req], coordinator.block_pool.hash_block_size
+        del row[-(-tokens // size) :]
+        return allocate_new_blocks(coordinator, req, tokens, *more)
+
+    return spoilt
+
+
+def pending_published(cache_blocks: Any) -> Any:
+    """After the verified step the pending token counts as computed."""
+    return lambda manager, request, computed: cache_blocks(manager, request, request.num_tokens)
+
+
 FAULTS = {
     spoil.__name__: Fault(owner, name, spoil)
     for owner, name, spoil in (
@@ -161,8 +177,10 @@ FAULTS = {
         (KVCacheManager, "get_computed_blocks", matched_to_the_end),
         (KVCacheManager, "get_computed_blocks", matched_one_less),
         (KVCacheManager, "allocate_slots", refused_leaves_a_row),
+        (KVCacheManager, "cache_blocks", pending_published),
         (KVCacheCoordinator, "cache_blocks", published_ahead),
         (KVCacheCoordinator, "allocate_new_blocks", one_too_many),
+        (KVCacheCoordinator, "allocate_new_blocks", rejected_dropped),
         (KVCacheCoordinator, "get_num_blocks_to_allocate", refused_too_early),
         (kv_cache_utils, "generate_block_hash_extra_keys", salt_ignored),
         (kv_cache_utils, "hash_block_tokens", hash_not_chained),

@@ -1,0 +1,205 @@
+"""What test_sglang.py asks of the real engine, run by its own interpreter: one process for all, for it takes seconds to
+start. Prints one JSON object: question -> subject -> answer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import fields, replace
+from typing import Any
+from unittest import mock
+
+from kvledger.spec.actions import Checkpoint, Decode, Finish
+from kvledger.spec.backend import Make, View
+from kvledger.spec.world import World
+from kvledger.tests.engines import sglang, sglang_known
+from kvledger.tests.engines.sglang_known import KNOWN, WORLD, extend, submit
+from kvledger.tests.kit.generate import POOLS
+from kvledger.tests.kit.lockstep import FULL, Finding, Lockstep
+from kvledger.tests.kit.search import Outcome, search
+
+# isort: split
+import torch
+from sglang.srt.managers.schedule_batch import Req
+from sglang.srt.mem_cache.allocator import PagedTokenToKVPoolAllocator
+from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
+from sglang.srt.mem_cache.radix_cache import RadixCache
+from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
+from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
+from sglang.srt.session.streaming_session import StreamingSession
+
+ACTIONS = 1_000
+MAKES = {"python": sglang_known.make, "rust": sglang_known.make_rust, "radix": sglang_known.make_radix,
+         "no_cache": sglang_known.make_no_cache}  # fmt: skip
+
+# ---- faults, each patched into a class of the engine's
+
+
+def instead(owner: object, name: str, body: Callable[..., Any]) -> Callable[[], AbstractContextManager[Any]]:
+    """In place of what stands there: body is called with it, then with its arguments."""
+    theirs = getattr(owner, name)
+    return lambda: mock.patch.object(owner, name, lambda *args, **named: body(theirs, *args, **named))
+
+
+def twice(theirs: Callable[..., Any], slots: Any, *args: object) -> Any:
+    taken = theirs(slots, *args)
+    if taken is not None:
+        slots.free_pages = torch.cat((taken[-1:] // slots.page_size, slots.free_pages))
+    return taken
+
+
+def from_the_start(theirs: Callable[..., Any], tree: Any, params: Any) -> Any:
+    return theirs(tree, replace(params, prev_prefix_len=0))
+
+
+def without_row(theirs: Callable[..., Any], rows: Any, holder: Any) -> None:
+    holder.kv.req_pool_idx = None
+
+
+def every_leaf(theirs: Callable[..., Any], tree: Any, node: Any) -> None:
+    theirs(tree, node)
+    if node is not tree.root_node and not node.children:
+        tree.evictable_leaves.add(node)
+
+
+def row_kept(theirs: Callable[..., Any], sessions: Any, name: str) -> None:
+    with mock.patch.object(sessions.cache.req_to_token_pool, "free", lambda slot: None):
+        theirs(sessions, name)
+
+
+def page_and_all(theirs: Callable[..., Any], sessions: Any, kv: Any, target: int, end: int) -> None:
+    theirs(sessions, kv, target - target % sessions.cache.page_size, end)
+
+
+FAULTS: dict[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
+    "a free frees nothing": ("python", instead(PagedTokenToKVPoolAllocator, "free_page_ids", lambda *_: None)),
+    "a page is handed out twice": ("python", instead(PagedTokenToKVPoolAllocator, "alloc_extend", twice)),
+    "an unlock unlocks nothing": ("python", instead(UnifiedRadixCache, "unlock", lambda *_: None)),
+    "an insertion frees what is published": ("python", instead(UnifiedRadixCache, "insert", from_the_start)),
+    "a row is not freed": ("python", instead(ReqToTokenPool, "free", without_row)),
+    "a match takes the whole prompt": ("rust", instead(Req, "_compute_max_prefix_len", lambda _, req, length: length)),
+    "a locked leaf is evicted": ("radix", instead(RadixCache, "_update_leaf_status", every_leaf)),
+    "a close keeps the row": ("no_cache", instead(StreamingSession, "release_session", row_kept)),
+    "a turn's tail takes its page along": ("python", instead(StreamingSession, "_free_kv_aligned", page_and_all)),
+}
+
+
+def searched(make: Make) -> Outcome:
+    """A short check, in pools of whole pages."""
+    sizes = tuple(pool for pool in POOLS if pool[0] > 1)
+    return search(make, name="sglang", budget=ACTIONS, seed_number=0, grade=FULL, sizes=sizes)
+
+
+def faults() -> dict[str, str | None]:
+    """The rule that each breaks first."""
+    found = {}
+    for name, (make, spoil) in FAULTS.items():
+        with spoil():
+            finding = searched(MAKES[make]).finding
+        found[name] = finding.rule if finding else None
+    return found
+
+
+def conform() -> dict[str, str | None]:
+    """What breaks without a fault."""
+    found = {name: searched(make).finding for name, make in MAKES.items()}
+    return {name: finding.rule if finding else None for name, finding in found.items()}
+
+
+def known() -> dict[str, list[object]]:
+    """Of each known fault: the rule it should break, and those that its program breaks at its last step, as the engine
+    is and repaired."""
+    return {
+        each.name: [each.rule, broken(each.make, each.actions), broken(sglang_known.make, each.actions)]
+        for each in KNOWN
+    }
+
+
+def broken(make: Make, actions: Any) -> str | None:
+    """The rule that breaks at the last of these actions."""
+    lockstep = Lockstep(make, WORLD)
+    for act in actions[:-1]:
+        lockstep.do(act)
+    try:
+        lockstep.do(actions[-1])
+    except Finding as finding:
+        return finding.rule
+    return None
+
+
+# ---- books that are spoilt by hand
+
+
+def busy() -> sglang.SGLang:
+    """A runs with a page published and one of its own, S keeps a record of a turn that ended, and a page is cached that
+    nobody reads."""
+    engine = sglang.make(World(rows=4, context_len=16, pages=9, page_size=4))
+    for act in (
+        submit("D", 4), extend("D", 4), Checkpoint("D", 4), Finish("D", 4, True),
+        submit("B", 6, "S"), extend("B", 6), Finish("B", 6, False),
+        submit("A", 6), extend("A", 6), Checkpoint("A", 6), Decode((("A", 1),)),
+    ):  # fmt: skip
+        engine.do(act)
+    return engine
+
+
+def nodes(engine: sglang.SGLang) -> list[Any]:
+    return list(engine.tree.tree_core.root_node.children.values())
+
+
+def a_row(engine: sglang.SGLang) -> None:
+    engine.rows.free_slots.append(engine.reqs["A"].kv.req_pool_idx)
+
+
+def a_page(engine: sglang.SGLang) -> None:
+    engine.slots.free_pages = engine.slots.free_pages[1:]
+
+
+def a_length(engine: sglang.SGLang) -> None:
+    engine.reqs["A"].kv.kv_committed_len -= 1
+
+
+def a_session(engine: sglang.SGLang) -> None:
+    engine.tree.session.slots["S"].kv.kv_allocated_len -= 1
+
+
+def a_column(engine: sglang.SGLang) -> None:
+    engine.rows.req_to_token[engine.reqs["A"].kv.req_pool_idx, 0] += 4
+
+
+def a_lock(engine: sglang.SGLang) -> None:
+    nodes(engine)[0].component(ComponentType.FULL).lock_ref += 1
+
+
+def a_key(engine: sglang.SGLang) -> None:
+    nodes(engine)[0].key.token_ids[0] += 1
+
+
+def a_node(engine: sglang.SGLang) -> None:
+    engine.tree.tree_core.root_node.children.popitem()
+
+
+def a_sum(engine: sglang.SGLang) -> None:
+    engine.tree.tree_core.component_evictable_size_[ComponentType.FULL] += 4
+
+
+SPOILT = (a_row, a_page, a_length, a_session, a_column, a_lock, a_key, a_node, a_sum)
+
+
+def views() -> dict[str, list[str]]:
+    """The parts of a view that change when one number of the engine's is changed."""
+    found = {}
+    for spoil in SPOILT:
+        engine = busy()
+        before = engine.view()
+        spoil(engine)
+        after = engine.view()
+        found[spoil.__name__] = [each.name for each in fields(View)
+                                 if getattr(before, each.name) != getattr(after, each.name)]  # fmt: skip
+    return found
+
+
+if __name__ == "__main__":
+    json.dump({each.__name__: each() for each in (conform, faults, known, views)}, sys.stdout)
