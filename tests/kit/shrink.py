@@ -188,14 +188,17 @@ class _Trials:
         return found is not None
 
     def simplify(self) -> bool:
-        """Go to the first simpler program that still breaks the rule. False: there is none, or the budget is spent."""
+        """Go to the first simpler program that still breaks the rule. False: there is none, or the budget is spent.
+
+        What fitting makes of a simpler call may be the call that it was made from: that is none.
+        """
         if self.best is None:
             return False
-        drain = self.best[1].draining_since is not None
-        for fewer in _simpler(_performed(*self.best)):
+        drain, calls = self.best[1].draining_since is not None, _performed(*self.best)
+        for fewer in _simpler(calls):
             if min(self._hits, self._calls) <= 0 or time.monotonic() >= self._deadline:
                 return False
-            if self.breaks(fewer, drain=drain):
+            if self.breaks(fewer, drain=drain) and repr(_performed(*self.best)) != repr(calls):
                 return True
         return False
 
@@ -220,7 +223,7 @@ def _simpler(calls: list[Call]) -> Iterator[list[Call]]:
         for simpler in _lower(act):
             yield [*calls[:at], (simpler, probe), *calls[at + 1 :]]
     for at, (act, probe) in enumerate(calls):
-        if isinstance(act, Retract | Abort):  # one action may do what a checkpoint and this one do
+        if isinstance(act, Retract | Abort) and not probe:  # one action may do what a checkpoint and this one do
             yield [*calls[:at], (Finish(act.req, WHOLE, True), probe), *calls[at + 1 :]]
     if calls and not isinstance(calls[-1][0], Evict | Flush):  # or say at once what was led up to
         yield [*calls[:-1], (Evict(1), False)]
