@@ -232,6 +232,8 @@ def _kept(facts: Facts, _: Ledger) -> str:
 def _goes_on(facts: Facts, _: Ledger) -> str:
     if "rows" in facts:
         return f"{facts['req']} goes on in its session's row; the answer hands out row {listing(facts['rows'])}."
+    if "matched" in facts:
+        return f"{facts['req']} goes on with its session's KV and matches nothing in the cache; the answer has a match."
     if "slots" in facts:
         new, said = facts["positions"], facts["slots"]
         return (

@@ -92,7 +92,8 @@ def _of_holder(ledger: Ledger, holder: Holder) -> str | None:
 def _of_session(ledger: Ledger, name: SessionId, session: Session) -> str | None:
     """SES-1 to SES-4, as far as one state shows them."""
     turn = session.turn
-    if name in ledger.requests or (turn is not None and ledger.requests[turn].session != name):
+    stranger = turn is not None and (turn not in ledger.requests or ledger.requests[turn].session != name)
+    if name in ledger.requests or stranger:
         return "SES-1, has a request's id, or a turn that is not its own"
     if name in ledger.records and turn in ledger.records:
         return "SES-1, holds a record beside its turn"

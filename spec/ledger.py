@@ -191,10 +191,12 @@ class Ledger:
         """Ghost: the tags of those tokens."""
         return self.requests[holder].trail if holder in self.requests else self.sessions[holder].trail
 
-    def may_publish(self, req: ReqId) -> bool:
-        """Whether KV of this request may pass to the cache: it is not barred, and its record was never a session's."""
+    def may_publish(self, req: ReqId, by: str) -> bool:
+        """Whether this action may pass KV of the request to the cache: it is not barred, and its record was never a
+        session's; but an aborted turn ends as any request does."""
         request = self.requests[req]
-        return request.publish and (request.session is None or not self.sessions[request.session].settled)
+        settled = request.session is not None and self.sessions[request.session].settled
+        return request.publish and (not settled or by == "abort")
 
     def key(self, request: Request, ordinal: int) -> Tag:
         """The key of the request's page `ordinal`: the tag where it ends (one token further with key_lag 1)."""

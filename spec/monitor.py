@@ -185,6 +185,7 @@ class Monitor:
         need(len(rows) == len(takers), "REC-1", req=first, starting=len(takers), rows=len(rows))
         named = len(said.matched)  # a start that names no match was taken for a record that goes on
         need(named >= len(starters), "REC-1", req=first, starting=len(starters), matched=named)
+        need(not going_on or named <= len(starters), "SES-2", req=going_on and going_on[0], matched=named)
         counted(said.matched, len(starters), where, "matched prefixes, one for each request that starts")
         for member, each in zip(starters, said.matched, strict=True):
             inside = len(each) % self.world.page_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvledger.spec.action import name_of
 from kvledger.spec.actions import Evict, Flush
 from kvledger.spec.actions.taking import demand
 from kvledger.spec.answer import Granted
@@ -20,5 +21,5 @@ def left_undone(moment: Moment) -> Iterator[str]:
         published = dict(answer.published)
         for req, protected, upto, *_ in moment.publishers:
             done = protected // ledger.world.page_size + len(published.get(req, ()))
-            if ledger.may_publish(req) and done < ledger.publishable(upto):
+            if ledger.may_publish(req, name_of(act)) and done < ledger.publishable(upto):
                 yield "CACHE-6"

@@ -34,7 +34,7 @@ from kvledger.spec.actions.taking import Member, demand, obtainable
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.page import CACHED, pages_for
-from kvledger.spec.world import SessionId
+from kvledger.spec.world import ReqId, SessionId
 
 
 class Moment:
@@ -65,8 +65,10 @@ class Moment:
 
     def settles(self) -> bool:
         """Whether a session takes a turn's record over."""
-        kept = self.turn is not None and not self.ledger.sessions[self.turn].closing
-        return self.granted and self.leaver is not None and kept and not isinstance(self.act, Abort)
+        if self.turn is None or self.leaver is None or not self.granted:
+            return False
+        closing = self.ledger.sessions[self.turn].closing
+        return isinstance(self.act, Retract) or (isinstance(self.act, Finish) and not closing)
 
     @cached_property
     def publishers(self) -> list[Publisher]:
@@ -75,6 +77,10 @@ class Moment:
         if not may or not isinstance(self.answer, Granted) or (isinstance(self.act, Finish) and not self.act.publish):
             return []
         return publishers_of(self.ledger, self.act, self.answer)
+
+    def may_publish(self, req: ReqId) -> bool:
+        """Whether this action may publish of this request."""
+        return self.ledger.may_publish(req, name_of(self.act))
 
     def duplicates(self) -> bool:
         """Whether a page is published whose key is cached already."""
@@ -271,7 +277,7 @@ def _(m: Moment) -> bool:
 def _(m: Moment) -> bool:
     may = m.ledger.publishable
     return any(
-        may(who.upto + 1) > may(who.upto) and m.ledger.may_publish(who.req) for who in m.publishers
+        may(who.upto + 1) > may(who.upto) and m.may_publish(who.req) for who in m.publishers
     )
 
 
@@ -394,7 +400,7 @@ def _(m: Moment) -> bool:
     may, size = m.ledger.publishable, m.ledger.world.page_size
     for who in m.publishers:
         allocated = m.ledger.record(who.req).allocated_len
-        if allocated > who.upto and m.ledger.may_publish(who.req):
+        if allocated > who.upto and m.may_publish(who.req):
             return may(pages_for(allocated, size) * size) > may(who.upto)
     return False
 
@@ -439,7 +445,7 @@ def _(m: Moment) -> bool:
 
 @situation("a turn could publish what its session had", "CACHE-3")
 def _(m: Moment) -> bool:
-    settled = (who for who in m.publishers if m.ledger.requests[who.req].publish and not m.ledger.may_publish(who.req))
+    settled = (who for who in m.publishers if m.ledger.requests[who.req].publish and not m.may_publish(who.req))
     return any(m.ledger.publishable(who.upto) * m.ledger.world.page_size > who.protected for who in settled)
 
 

@@ -24,7 +24,7 @@ from kvledger.tests.engines.venvs import Elsewhere, start_again
 COMMANDS = {
     "check": ("kvledger.tests.kit.check", "check your engine against the law"),
     "replay": ("kvledger.tests.replay.command", "drive a backend with a real request trace or a stored one"),
-    "engines": ("kvledger.tests.engines.command", "list the real engines, and set one up"),
+    "engines": ("kvledger.tests.engines.command", "list the real engines, set one up, hunt on its scheduler"),
     "rules": ("kvledger.spec.rulebook", "print the rules of the law, or one of them"),
     "explore": ("kvledger.spec.explore", "visit every state of a small world"),
     "explain": ("kvledger.tests.report.explain", "say in words what a stored trace shows"),

@@ -168,7 +168,7 @@ def stayings(
     """The pages that may stand under this publisher's keys afterwards: its own, or those that are there."""
     request, declared = publisher.request, ledger.world.declared
     first, most = publisher.protected // ledger.world.page_size, ledger.publishable(publisher.upto)
-    if not ledger.may_publish(publisher.req) or kind not in declared.publishes_on or most <= first:
+    if not ledger.may_publish(publisher.req, kind) or kind not in declared.publishes_on or most <= first:
         yield ()
         return
     for upto in [most] if least and kind not in GROWING else range(first, most + 1):

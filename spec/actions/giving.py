@@ -62,7 +62,7 @@ def judge_given(
     who = {publisher.req: publisher for publisher in publishers}
     joined: dict[Tag, set[PageId]] = {}
     for req, pages in answer.published:
-        allowed = req in who and ledger.may_publish(req) and kind in declared.publishes_on
+        allowed = req in who and ledger.may_publish(req, kind) and kind in declared.publishes_on
         need(allowed, "CACHE-3", req=req, by=kind, barred=True)
         _, protected, _, table, request = who[req]
         first = protected // size

@@ -172,7 +172,7 @@ def give(ledger: Ledger, act: Action, granted: Granted, back: Back, policy: Poli
     published: list[tuple[ReqId, tuple[PageId, ...]]] = []
     for req, protected, upto, table, request in publishers if name_of(act) in declared.publishes_on else ():
         first = protected // ledger.world.page_size
-        most = ledger.publishable(upto) if ledger.may_publish(req) else first
+        most = ledger.publishable(upto) if ledger.may_publish(req, name_of(act)) else first
         stays = []
         for ordinal in range(first, most - policy.at_will(most - first)):
             key, own = ledger.key(request, ordinal), table[ordinal]

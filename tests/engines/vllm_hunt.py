@@ -1,14 +1,12 @@
 """A hunt on vLLM's own scheduler: programs drawn by a seed, what they break, and the shortest that still breaks it.
 
-    python -m kvledger.tests.engines.vllm_hunt                  by priority: KV is published that nobody computed
-    python -m kvledger.tests.engines.vllm_hunt --policy fcfs    clean
+    kvledger engines hunt vllm                  by priority: KV is published that nobody computed
+    kvledger engines hunt vllm --policy fcfs    clean
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product, takewhile
 from random import Random
@@ -22,7 +20,6 @@ from kvledger.tests.kit.lockstep import FULL, Finding
 from kvledger.tests.kit.shrink import Shrunk
 from kvledger.tests.report.terminal import Screen, show
 
-POLICIES = ("priority", "fcfs")
 PATIENCE = 100  # turns after the program, for those who have not ended by then
 
 
@@ -99,22 +96,18 @@ def near(world: World) -> Iterator[World]:
         yield replace(world, pages=pages, context_len=min(world.context_len, pages * world.page_size))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit 1 if a rule is broken, 0 if not."""
-    parser = argparse.ArgumentParser(description="Run programs on vLLM's own scheduler, and judge what it does.")
-    parser.add_argument("--policy", choices=POLICIES, default=POLICIES[0], help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=0, help="of the first program; default: %(default)s")
-    parser.add_argument("--programs", type=int, default=200, help="default: %(default)s")
-    args = parser.parse_args(arguments)
+def hunt(policy: str, first: int, programs: int, bar: Callable[[], object]) -> int:
+    """Run so many programs, from this seed on. Exit 1 if a rule is broken, 0 if not. bar: called after each."""
     actions, broken = 0, list[tuple[int, int]]()
-    for seed in range(args.seed, args.seed + args.programs):
-        setting, program = drawn(args.policy, seed)
+    for seed in range(first, first + programs):
+        setting, program = drawn(policy, seed)
         finding, watch = run(setting, program)
         actions += len(watch.steps)
         broken += [(len(watch.steps), seed)] * (finding is not None)
+        bar()
     if broken:
-        print(screen(args.policy, min(broken)[1]))
-    print(f"{actions:,} actions in {args.programs} programs from seed {args.seed}: {len(broken)} programs break a rule")
+        print(screen(policy, min(broken)[1]))
+    print(f"{actions:,} actions in {programs} programs from seed {first}: {len(broken)} programs break a rule")
     return 1 if broken else 0
 
 
@@ -126,11 +119,7 @@ def screen(policy: str, seed: int) -> str:
     setting, program = shrink(setting, program, found.rule)
     small, short = run(setting, program)
     assert small is not None, "what was kept broke"
-    name = f"vllm_hunt --policy {policy} --seed {seed} --programs 1"
+    name = f"engines hunt vllm --policy {policy} --seed {seed} --programs 1"
     path = save(Shrunk(small, short.steps), setting.world, name, FULL)
-    command = f"python -m kvledger.tests.engines.{name}"
+    command = f"kvledger {name}"
     return show(Screen(setting.world, short.steps, small, command, None, trace=path, found_after=len(long.steps)))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

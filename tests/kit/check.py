@@ -140,7 +140,7 @@ def check(target: str, args: argparse.Namespace) -> Report:
     found = verdicts(world, outcome.armed, undone=outcome.undone, seen=outcome.evidence, broken=broken, enough=enough,
                      deviating={each.rule for each in known})  # fmt: skip
     if outcome.finding is not None:
-        return _broken(target, outcome, found, args, grade)
+        return _broken(target, outcome, found, args, grade, known)
     mended = [each for each in known if not still_shows(each)]
     unreached = [verdict for verdict in found if verdict.word == UNREACHED]
     code = 1 if mended else 2 if unreached else 0
@@ -206,13 +206,16 @@ def wanting(rule: Rule) -> str:
     return f"would be shown by view().{' or '.join(parts)}" if parts else "would be shown by an answer's freed"
 
 
-def _broken(target: str, outcome: Outcome, found: list[Verdict], args: argparse.Namespace, grade: Grade) -> Report:
+def _broken(
+    target: str, outcome: Outcome, found: list[Verdict], args: argparse.Namespace, grade: Grade,
+    known: tuple[Deviation, ...],
+) -> Report:  # fmt: skip
     finding, make = outcome.finding, load_backend(target)
     assert finding is not None
 
     def shorten(progress: Callable[[int], None]) -> Shrunk:
         return shrink(make, outcome.world, outcome.steps, finding, grade=grade, name=target,
-                      draining_since=outcome.draining_since, progress=progress)  # fmt: skip
+                      draining_since=outcome.draining_since, known=known, progress=progress)  # fmt: skip
 
     long = Shrunk(finding, outcome.steps, outcome.draining_since)
     small, path = shortened(long, shorten, outcome.world, target, grade, args.quiet)

@@ -19,6 +19,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import cast
 
 from kvledger.spec.action import NAMES as ACTIONS
 from kvledger.spec.action import name_of
@@ -53,7 +54,8 @@ class Deviation:
         last = steps[-1]
         if last.probe or (finding.rule, name_of(last.act)) != (self.rule, self.by):
             return False
-        moment = Moment(before(world, steps), last.act, last.answer if isinstance(last.answer, Refused) else Granted())
+        refused = isinstance(last.answer, Refused) and self.rule not in (RAISES, HANGS)  # there it is no answer at all
+        moment = Moment(before(world, steps), last.act, cast(Refused, last.answer) if refused else Granted())
         return all(SITUATIONS[name].holds(moment) for name in self.when)
 
 

@@ -70,18 +70,19 @@ assert all(sum(places) == WIDTH for places in PROFILES.values()) and gcd(STRIDE,
 class Traffic(NamedTuple):
     """How one example behaves. alike: all requests sample the same tokens, so that duplicates form while decoding;
     else each its own, so that aliasing shows. narrow: few different prompts, so that much is shared. probed: how
-    often each reason to forbid a call was probed, in this search."""
+    often each reason to forbid a call was probed, in this search. prompts: how many tokens each request came with."""
 
     ring: tuple[str, ...]
     alike: bool
     narrow: bool
     probed: Counter[str]
+    prompts: dict[ReqId, int]
 
     @classmethod
     def of(cls, profile: str, alike: bool, probed: Counter[str]) -> Traffic:
         """The ring of a profile: equal kinds side by side."""
         ring = tuple(kind for kind, places in zip(KINDS, PROFILES[profile], strict=True) for _ in range(places))
-        return cls(ring, alike, profile == "sharing", probed)
+        return cls(ring, alike, profile == "sharing", probed, {})
 
 
 def next_action(
@@ -142,10 +143,12 @@ def _submit(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
         known = ledger.sessions.get(session)
         tokens = tokens if known is None else _next_turn(ledger, session, tokens, draw)
         namespace = NAMESPACES[0] if known is None else known.namespace
+        traffic.prompts[idle[0]] = len(tokens)
         return Submit(idle[0], tokens, namespace, None, k % 8 != 5 or not ledger.world.has("BARRED"), session)
     limits = (0, size, 2 * size, 1, size + 1, 2 * size - 1)
     limit = limits[k // 8 % 6] if k % 8 == 7 and ledger.world.has("MATCH_LIMIT") else None
     namespace = NAMESPACES[(1, 2, 3, 0, 0, 0)[j % 6] if ledger.world.has("NAMESPACES") else 0]
+    traffic.prompts[idle[0]] = len(tokens)
     return Submit(idle[0], tokens, namespace, limit, k % 8 != 5 or not ledger.world.has("BARRED"))
 
 
@@ -271,12 +274,13 @@ def _checkpoint(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
     return Checkpoint(req, max(record.committed_len - gap, record.protected_len))
 
 
-def _finish(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
+def _finish(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
     req = _holder(ledger, draw[1])
     if req is None:
         return None
     committed = ledger.records[req].committed_len
-    keep = (committed, committed, committed, committed - 1, committed, committed // 2, committed, 0)[draw[2] % 8]
+    prompt = min(traffic.prompts.get(req, committed), committed)  # what is left when the thinking is stripped
+    keep = (committed, committed, prompt, committed - 1, committed, committed // 2, prompt, 0)[draw[2] % 8]
     if ledger.requests[req].session is not None:
         return Finish(req, max(keep, ledger.records[req].protected_len, 1), False)
     return Finish(req, keep, draw[3] % 8 != 0)

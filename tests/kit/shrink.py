@@ -32,6 +32,7 @@ from kvledger.spec.backend import Make
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.trace import HANGS, Step
 from kvledger.spec.world import World, WrongInput
+from kvledger.tests.kit.deviations import Deviation
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 
 # What shrinking may cost; then the shortest program so far stands. Calls, for these are the same on every machine; and
@@ -125,30 +126,33 @@ def fitted(ledger: Ledger, act: Action) -> Action | None:
 
 
 def breaks_again(
-    make: Make, world: World, calls: list[Call], rule: str, *, grade: Grade, name: str, drain: bool
-) -> tuple[Finding, Lockstep] | None:
-    """The same rule broken by these calls, and in the drain probe iff drain; None if it is not."""
+    make: Make, world: World, calls: list[Call], rule: str, *, grade: Grade, name: str, drain: bool,
+    known: Sequence[Deviation] = (),
+) -> tuple[Finding, Lockstep] | None:  # fmt: skip
+    """The same rule broken by these calls, and in the drain probe iff drain; None if it is not, or as is known."""
     try:
         found, lockstep = run_again(make, world, calls, grade=grade, name=name, drain=drain)
     except WrongInput:  # an answer of no lawful shape is another fault
         return None
     if found is None or found.rule != rule or (lockstep.draining_since is not None) != drain:
         return None
+    if any(each.explains(found, lockstep.world, lockstep.steps) for each in known):
+        return None
     return found, lockstep
 
 
 def shrink(
     make: Make, world: World, steps: list[Step], finding: Finding, *, grade: Grade, name: str,
-    draining_since: int | None, calls: int = CALLS, seconds: float = SECONDS,
+    draining_since: int | None, calls: int = CALLS, seconds: float = SECONDS, known: Sequence[Deviation] = (),
     progress: Callable[[int], None] = lambda length: None,
 ) -> Shrunk:  # fmt: skip
     """The shortest program found that breaks the same rule, with about so many calls and in about so many seconds.
 
     draining_since: the steps before the drain probe, if the finding came up in it. progress: called after each trial
-    with the length of the shortest program so far.
+    with the length of the shortest program so far. known: deviations that are no findings.
     """
     unshrunk, drain, everything = Shrunk(finding, steps, draining_since), draining_since is not None, calls_of(steps)
-    attempt = partial(breaks_again, make, world, rule=finding.rule, name=name)
+    attempt = partial(breaks_again, make, world, rule=finding.rule, name=name, known=known)
     quick, most = grade, math.inf
     if finding.rule == HANGS:
         quick, most = grade._replace(limit_s=max(grade.limit_s / 10, min(grade.limit_s, 0.3))), HANGING_TRIALS
@@ -188,14 +192,17 @@ class _Trials:
         return found is not None
 
     def simplify(self) -> bool:
-        """Go to the first simpler program that still breaks the rule. False: there is none, or the budget is spent."""
+        """Go to the first simpler program that still breaks the rule. False: there is none, or the budget is spent.
+
+        What fitting makes of a simpler call may be the call that it was made from: that is none.
+        """
         if self.best is None:
             return False
-        drain = self.best[1].draining_since is not None
-        for fewer in _simpler(_performed(*self.best)):
+        drain, calls = self.best[1].draining_since is not None, _performed(*self.best)
+        for fewer in _simpler(calls):
             if min(self._hits, self._calls) <= 0 or time.monotonic() >= self._deadline:
                 return False
-            if self.breaks(fewer, drain=drain):
+            if self.breaks(fewer, drain=drain) and repr(_performed(*self.best)) != repr(calls):
                 return True
         return False
 
@@ -220,7 +227,7 @@ def _simpler(calls: list[Call]) -> Iterator[list[Call]]:
         for simpler in _lower(act):
             yield [*calls[:at], (simpler, probe), *calls[at + 1 :]]
     for at, (act, probe) in enumerate(calls):
-        if isinstance(act, Retract | Abort):  # one action may do what a checkpoint and this one do
+        if isinstance(act, Retract | Abort) and not probe:  # one action may do what a checkpoint and this one do
             yield [*calls[:at], (Finish(act.req, WHOLE, True), probe), *calls[at + 1 :]]
     if calls and not isinstance(calls[-1][0], Evict | Flush):  # or say at once what was led up to
         yield [*calls[:-1], (Evict(1), False)]

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvledger.spec.actions import Abort, Evict, Finish, Submit
-from kvledger.spec.backend import Make, View
+from kvledger.spec.backend import Make
 from kvledger.spec.explore import explore
 from kvledger.spec.rules import RULES, Rule
 from kvledger.spec.situations import SITUATIONS
-from kvledger.spec.world import World, WrongInput
+from kvledger.spec.world import WrongInput
 from kvledger.spec.worlds import WORLDS
 from kvledger.tests.kit.load import build, load_backend
 from kvledger.tests.kit.lockstep import Grade
@@ -100,9 +100,10 @@ def _later(make: Make, seen: Outcome, strike: int) -> list[str]:
     cache emptied, so that it idles."""
     backend, world = build(make, seen.world)
     acts = [step.act for step in seen.steps]
+    sessions = {act.session for act in acts if isinstance(act, Submit) and act.session is not None}
     last = {act.req: act for act in acts if isinstance(act, Submit | Finish | Abort)}  # an id may come again
     live = [req for req, act in last.items() if isinstance(act, Submit)]
-    cells: dict[Callable[[View, World], bool], str] = {}
+    cells: dict[Callable[..., bool], str] = {}
     for number, act in enumerate([*acts, *map(Abort, live), Evict(world.pages)], 1):
         try:
             backend.do(act)
@@ -110,7 +111,8 @@ def _later(make: Make, seen: Outcome, strike: int) -> list[str]:
         except Exception as error:  # the engine's own alarm, where it has one
             return [cells.get(holds, f"{number - strike}, {type(error).__name__}") for holds in SGLANG]
         if number >= strike and view is not None:
-            cells |= {holds: f"{number - strike}" for holds in SGLANG if holds not in cells and not holds(view, world)}
+            failing = (holds for holds in SGLANG if holds not in cells and not holds(view, world, sessions))
+            cells |= dict.fromkeys(failing, f"{number - strike}")
     return [cells.get(holds, "never") for holds in SGLANG]
 
 

@@ -63,6 +63,21 @@ CHANGES: dict[Function, tuple[tuple[str, str], ...]] = {
         ("record.protected_len, upto, upto)", "record.committed_len, upto, upto)"),
         ("protected_len, upto, upto)", "protected_len, 0, upto)"),
     ),
+    record.reserve: (
+        ("committed_len, upto)", "committed_len, 0)"),
+        ("record.protected_len, record", "record.committed_len, record"),
+        ("record.committed_len, upto)", "record.protected_len, upto)"),
+    ),
+    record.commit: (
+        ("upto, record.allocated_len)", "upto, record.committed_len)"),
+        ("record.protected_len, upto,", "record.committed_len, upto,"),
+        ("protected_len, upto, record", "protected_len, 0, record"),
+    ),
+    record.cut: (
+        ("upto, upto)", "upto, 0)"),
+        ("record.protected_len, upto, upto)", "record.committed_len, upto, upto)"),
+        ("protected_len, upto, upto)", "protected_len, 0, upto)"),
+    ),
     record.protect: (
         ("(record.row, upto,", "(record.row, 1,"),
         ("(record.row, upto,", "(record.row, 0,"),

@@ -19,13 +19,13 @@ from kvledger.spec.invariants import check_touched, check_whole
 from kvledger.spec.ledger import Entry, Ledger, Tag
 from kvledger.spec.page import CACHED, PRIVATE, Page, SpecError, pages_for
 from kvledger.spec.record import Record
-from kvledger.spec.world import Holder, PageId
+from kvledger.spec.world import Holder, PageId, ReqId, SessionId
 from kvledger.spec.worlds import WORLDS
 from kvledger.tests.unit.reachable import reachable
 
 T = TypeVar("T")
 Spoil: TypeAlias = Callable[[Edit], None]  # raises NothingToSpoil where the ledger has no such place
-WORLDS_LOOKED_AT = ["TINY_A", "DUPLICATES", "KEY_LAG"]
+WORLDS_LOOKED_AT = {"TINY_A": 3, "DUPLICATES": 3, "KEY_LAG": 3, "DRAFTS": 8, "SMALL": 16}  # one state in so many
 
 
 class Fault(NamedTuple):
@@ -72,7 +72,29 @@ def free(edit: Edit) -> PageId:
 
 
 def waiting(edit: Edit) -> Holder:
-    return first(req for req in edit.requests if req not in edit.records)
+    """A request that holds nothing."""
+    return first(req for req in edit.requests if req not in edit.records and req not in edit.admitted)
+
+
+def running(edit: Edit) -> Holder:
+    """A request that holds a row; of a session's record the session's own laws speak first."""
+    return first(req for req in edit.records if req in edit.requests)
+
+
+def talking(edit: Edit, *, holds: bool) -> SessionId:
+    """A session that holds a record, or one that does not."""
+    return first(name for name in edit.sessions if (name in edit.records) == holds)
+
+
+def admitted(edit: Edit) -> ReqId:
+    """A request that was admitted with a match."""
+    return first(req for req, pages in edit.admitted.items() if pages)
+
+
+def change(edit: Edit, session: SessionId, **fields: object) -> None:
+    """Writes into a session."""
+    edit.sessions[session] = edit.sessions[session]._replace(**fields)  # type: ignore[arg-type]
+    edit.touched.holders.add(session)
 
 
 def copied(edit: Edit, page: PageId) -> PageId:
@@ -103,7 +125,9 @@ def lengths(edit: Edit, holder: Holder, *, committed: int = 0, allocated: int = 
 
 
 def other_content(edit: Edit, page: PageId) -> None:
-    edit.tags[page] = (*edit.tags[page][:-1], edit.tags[page][-1] + 1)
+    """Drafts have none, until they are committed."""
+    *before, last = edit.tags.get(page, (0,))
+    edit.tags[page] = (*before, last + 1)
     edit.touched.pages.add(page)
 
 
@@ -116,7 +140,7 @@ def _(edit: Edit) -> None:
 
 @spoils("a receipt is lost", "LOCK-1, reads 0 pages below")
 def _(edit: Edit) -> None:
-    holder = first(edit.locks)
+    holder = first(holder for holder in edit.locks if holder in edit.records)
     del edit.locks[holder]
     edit.touched.holders.add(holder)
 
@@ -167,12 +191,16 @@ def _(edit: Edit) -> None:
 
 @spoils("more is committed than allocated", "REC-2, lengths")
 def _(edit: Edit) -> None:
-    lengths(edit, first(edit.records), committed=1)
+    holder = running(edit)
+    _, _, committed, allocated = edit.records[holder]
+    lengths(edit, holder, committed=allocated - committed + 1)
 
 
 @spoils("a token less is committed than written", "TAG-1, not what its owner wrote")
 def _(edit: Edit) -> None:
     holder, page = own(edit)
+    if holder in edit.sessions or page not in edit.tags:
+        raise NothingToSpoil
     lengths(edit, holder, committed=-1)
     edit.touched.pages.add(page)
 
@@ -195,23 +223,27 @@ def _(edit: Edit) -> None:
 
 @spoils("a row is held without KV", "REC-2, lengths")
 def _(edit: Edit) -> None:
-    holder = first(holder for holder in edit.records if not edit.records[holder].protected_len)
+    holder = running(edit)
+    if edit.records[holder].protected_len:
+        raise NothingToSpoil
     edit.records[holder] = Record(edit.records[holder].row, 0, 0, 0)
     edit.tables[holder] = ()
     edit.touched.holders.add(holder)
 
 
-@spoils("a holder is no request", "REC-2, more KV than tokens")
+@spoils("a holder is no request", "REC-1, holds a row and does not live")
 def _(edit: Edit) -> None:
-    holder = first(edit.records)
-    del edit.requests[holder]
+    """Nor is it a session, or the turn that one names."""
+    holder = running(edit)
+    if edit.requests.pop(holder).session is not None:
+        raise NothingToSpoil
     edit.touched.holders.add(holder)
 
 
 @spoils("a request has fewer tokens than KV", "REC-2, more KV than tokens")
 def _(edit: Edit) -> None:
-    holder, record = first(edit.records.items())
-    request = edit.requests[holder]
+    holder = running(edit)
+    request, record = edit.requests[holder], edit.records[holder]
     edit.requests[holder] = request._replace(tokens=request.tokens[: record.committed_len - 1])
     edit.touched.holders.add(holder)
 
@@ -237,7 +269,7 @@ def _(edit: Edit) -> None:
     """The one after the last; or the padding page."""
     holder, page = own(edit)
     other = edit.world.pages + 1 if len(edit.tables[holder]) > 1 else 0
-    edit.pages[other], edit.tags[other] = edit.pages.pop(page), edit.tags.pop(page)
+    edit.pages[other], edit.tags[other] = edit.pages.pop(page), edit.tags.pop(page, ())
     edit.tables[holder] = (*edit.tables[holder][:-1], other)
     edit.touched.pages.add(other)
 
@@ -324,22 +356,23 @@ def _(edit: Edit) -> None:
     edit.touched.keys.add(key)
 
 
-@spoils("a listed page is free", "row of r. lists the wrong page", SEEN_AS_A_WHOLE)
+@spoils("a listed page is free", "row of (r.|s) lists the wrong page", SEEN_AS_A_WHOLE)
 def _(edit: Edit) -> None:
     _, page = own(edit)
-    del edit.pages[page], edit.tags[page]
+    del edit.pages[page]
+    edit.tags.pop(page, None)
     edit.touched.pages.add(page)
 
 
-@spoils("a row reads a page that is not its prefix", "row of r. lists the wrong page", SEEN_AS_A_WHOLE)
+@spoils("a row reads a page that is not its prefix", "row of (r.|s) lists the wrong page", SEEN_AS_A_WHOLE)
 def _(edit: Edit) -> None:
-    holder = first(who for who, reads in edit.locks.items() if len(reads) > 1)
+    holder = first(who for who, reads in edit.locks.items() if len(reads) > 1 and who in edit.records)
     one, two, *after = edit.tables[holder]
     edit.tables[holder] = (two, one, *after)
     edit.touched.holders.add(holder)
 
 
-@spoils("a row lists the copy of what it reads", "row of r. lists the wrong page", SEEN_AS_A_WHOLE)
+@spoils("a row lists the copy of what it reads", "row of (r.|s) lists the wrong page", SEEN_AS_A_WHOLE)
 def _(edit: Edit) -> None:
     if not edit.world.has("DUPLICATES"):
         raise NothingToSpoil
@@ -348,7 +381,7 @@ def _(edit: Edit) -> None:
     edit.tables[holder] = (copied(edit, one), *after)
 
 
-@spoils("a row lists a page of another", "row of r. lists the wrong page", SEEN_AS_A_WHOLE)
+@spoils("a row lists a page of another", "row of (r.|s) lists the wrong page", SEEN_AS_A_WHOLE)
 def _(edit: Edit) -> None:
     holder, page = own(edit)
     another = first(who for who in edit.records if who != holder and not edit.records[who].protected_len)
@@ -364,6 +397,91 @@ def _(edit: Edit) -> None:
     key = first(with_leaves_first(edit))
     edit.index[key] = edit.index[key]._replace(children=edit.index[key].children + 1)
     edit.touched.keys.add(key)
+
+
+# ---- sessions and admissions
+
+
+@spoils("a session has a request's id", "SES-1, has a request's id, or a turn that is not its own")
+def _(edit: Edit) -> None:
+    name, request = first(edit.sessions), first(edit.requests.values())
+    edit.requests[name] = request
+    edit.touched.holders.add(name)
+
+
+@spoils("a session's turn is somebody else", "SES-1, has a request's id, or a turn that is not its own")
+def _(edit: Edit) -> None:
+    change(edit, first(edit.sessions), turn=first(req for req in edit.requests if edit.requests[req].session is None))
+
+
+@spoils("a session's turn has ended", "SES-1, has a request's id, or a turn that is not its own")
+def _(edit: Edit) -> None:
+    idle = first(name for name, session in edit.sessions.items() if session.turn is None)
+    change(edit, idle, turn="of old")
+
+
+@spoils("a session holds a record beside its turn", "SES-1, holds a record beside its turn")
+def _(edit: Edit) -> None:
+    name = first(name for name, session in edit.sessions.items() if session.turn in edit.records)
+    edit.records[name] = Record(edit.world.rows + 1, 0, 1, 1)
+    edit.touched.holders.add(name)
+
+
+@spoils("a session knows a token less than it has KV for", "SES-2, knows . tokens")
+def _(edit: Edit) -> None:
+    name = talking(edit, holds=True)
+    change(edit, name, tokens=edit.sessions[name].tokens[:-1])
+
+
+@spoils("a session knows tokens and has no KV", "SES-2, knows 1 tokens")
+def _(edit: Edit) -> None:
+    change(edit, talking(edit, holds=False), tokens=("a",))
+
+
+@spoils("a closed session stays when no turn lives", "SES-3, closed, and still there")
+def _(edit: Edit) -> None:
+    change(edit, first(name for name, session in edit.sessions.items() if session.turn is None), closing=True)
+
+
+@spoils("a session's own page holds other content", "TAG-1, not what its owner wrote")
+def _(edit: Edit) -> None:
+    name = talking(edit, holds=True)
+    other_content(edit, first(page for page in edit.tables[name] if edit.pages[page].kind == PRIVATE))
+
+
+@spoils("an admitted request has lost its lock", "LOCK-1, admitted, and holds more or less than its match")
+def _(edit: Edit) -> None:
+    req = admitted(edit)
+    del edit.locks[req]
+    edit.touched.holders.add(req)
+
+
+@spoils("an admitted request reads what it was not admitted with", "LOCK-1, admitted, and holds more or less")
+def _(edit: Edit) -> None:
+    req = admitted(edit)
+    edit.admitted[req] = ()
+    edit.touched.holders.add(req)
+
+
+@spoils("an admitted request lists its match", "LOCK-1, admitted, and holds more or less than its match")
+def _(edit: Edit) -> None:
+    req = admitted(edit)
+    edit.tables[req] = edit.admitted[req]
+    edit.touched.holders.add(req)
+
+
+@spoils("an admitted request holds a row", "LOCK-1, admitted, and holds more or less than its match")
+def _(edit: Edit) -> None:
+    req = running(edit)
+    edit.admitted[req] = tuple(edit.locks.get(req, ()))
+    edit.touched.holders.add(req)
+
+
+@spoils("who is admitted does not live", "LOCK-1, admitted, and holds more or less than its match")
+def _(edit: Edit) -> None:
+    req = first(req for req in edit.admitted if edit.requests[req].session is None)
+    del edit.requests[req]
+    edit.touched.holders.add(req)
 
 
 @cache
@@ -384,8 +502,8 @@ def spoiled(ledger: Ledger, spoil: Spoil) -> Edit | None:
 def test_what_is_spoiled_is_seen(name: str) -> None:
     """By the law that it breaks: as a whole, and, if it can be seen there, where it was touched."""
     fault, times = (SEEN | SEEN_AS_A_WHOLE)[name], 0
-    for world in WORLDS_LOOKED_AT:
-        for edit in (spoiled(ledger, fault.spoil) for ledger in states(world)[::3]):
+    for world, stride in WORLDS_LOOKED_AT.items():
+        for edit in (spoiled(ledger, fault.spoil) for ledger in states(world)[::stride]):
             if edit is not None:
                 times += 1
                 with pytest.raises(SpecError, match=fault.says):

@@ -19,6 +19,7 @@ READ = Page(CACHED, owner=9, ordinal=0, locks=1)
 SIZE = 4
 RUNS = Record(row=1, protected_len=4, committed_len=6, allocated_len=6)
 AHEAD = RUNS._replace(allocated_len=8)  # over-allocated
+FRESH = Record(row=1, protected_len=0, committed_len=2, allocated_len=2)  # nothing published
 
 
 # ---- what is lawful
@@ -100,6 +101,18 @@ def test_an_unlawful_record(value: Record) -> None:
         (lambda: record.grow(AHEAD, 9, SIZE), "growth of a record that holds nothing, is over-allocated, or would"),
         (lambda: record.grow(RUNS, 6, SIZE), "growth of a record that holds nothing, is over-allocated, or would"),
         (lambda: record.grow(RUNS, 5, SIZE), "growth of a record that holds nothing, is over-allocated, or would"),
+        (lambda: record.reserve(NO_RECORD, 1, SIZE), "reservation for a record that holds nothing, or of less than it"),
+        (lambda: record.reserve(RUNS, 5, SIZE), "reservation for a record that holds nothing, or of less than it has"),
+        (lambda: record.reserve(AHEAD, 7, SIZE), "reservation for a record that holds nothing, or of less than it has"),
+        (lambda: record.commit(NO_RECORD, 1, SIZE), "commitment of nothing, or of positions without slots"),
+        (lambda: record.commit(AHEAD, 6, SIZE), "commitment of nothing, or of positions without slots"),
+        (lambda: record.commit(AHEAD, 9, SIZE), "commitment of nothing, or of positions without slots"),
+        (lambda: record.commit(RUNS, 7, SIZE), "commitment of nothing, or of positions without slots"),
+        (lambda: record.cut(NO_RECORD, 1, SIZE), "a cut of a record that holds nothing, below what is published, or"),
+        (lambda: record.cut(RUNS, 3, SIZE), "a cut of a record that holds nothing, below what is published, or above"),
+        (lambda: record.cut(FRESH, 0, SIZE), "a cut of a record that holds nothing, below what is published, or above"),
+        (lambda: record.cut(RUNS, 7, SIZE), "a cut of a record that holds nothing, below what is published, or above"),
+        (lambda: record.cut(AHEAD, 7, SIZE), "a cut of a record that holds nothing, below what is published, or above"),
         (lambda: record.protect(RUNS, 0, SIZE), "protection of positions that are not committed, or of a part of a"),
         (lambda: record.protect(AHEAD, 8, SIZE), "protection of positions that are not committed, or of a part of a"),
         (lambda: record.protect(RUNS, 6, SIZE), "protection of positions that are not committed, or of a part of a"),
@@ -122,6 +135,14 @@ def test_a_guard_accuses_the_law(call: Callable[[], object], says: str) -> None:
         (lambda: page.evict(SHARED), FREE_PAGE),
         (lambda: record.start(1, 4, 5, SIZE), Record(1, 4, 5, 5)),
         (lambda: record.grow(RUNS, 7, SIZE), Record(1, 4, 7, 7)),
+        (lambda: record.reserve(RUNS, 8, SIZE), AHEAD),
+        (lambda: record.reserve(RUNS, 6, SIZE), RUNS),
+        (lambda: record.reserve(AHEAD, 8, SIZE), AHEAD),
+        (lambda: record.commit(AHEAD, 7, SIZE), Record(1, 4, 7, 8)),
+        (lambda: record.commit(AHEAD, 8, SIZE), Record(1, 4, 8, 8)),
+        (lambda: record.cut(RUNS, 4, SIZE), Record(1, 4, 4, 4)),
+        (lambda: record.cut(AHEAD, 6, SIZE), RUNS),
+        (lambda: record.cut(FRESH, 1, SIZE), Record(1, 0, 1, 1)),
         (lambda: record.protect(RUNS, 4, SIZE), RUNS),
         (lambda: record.protect(Record(1, 0, 8, 8), 8, SIZE), Record(1, 8, 8, 8)),
         (lambda: record.release(RUNS, SIZE), Record(None, 4, 6, 0)),

@@ -51,3 +51,16 @@ def test_what_sglang_would_see(
 ) -> None:
     view = spoil(books(running))
     assert (idle_sum_holds(view, WORLD), page_check_holds(view, WORLD)) == (sum_holds, pages_hold)
+
+
+def test_what_an_idle_session_holds_is_counted() -> None:
+    """Its rows and private pages are no leak; but for a session that nobody knows, they say nothing."""
+    backend = reference.make(WORLD)
+    backend.do(Submit("a", (1, 2, 3), "n", session="s"))
+    backend.do(Extend((("a", 3, 0),)))
+    backend.do(Finish("a", 3, False))
+    view = backend.view()
+    assert view is not None and list(view.records or ()) == ["s"]
+    lost = replace(view, totals=view.totals._replace(available=1)) if view.totals else view
+    assert idle_sum_holds(view, WORLD, {"s"}) and not idle_sum_holds(lost, WORLD, {"s"})
+    assert idle_sum_holds(lost, WORLD)

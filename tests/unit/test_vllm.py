@@ -13,7 +13,7 @@ from kvledger.spec.trace import judge, read
 from kvledger.tests.engines.venvs import VLLM
 from kvledger.tests.unit.written import ROOT
 
-FOUND = ROOT / "tests/engines/vllm-0.33.0-cache-3.itf.json"
+FOUND = ROOT / "tests/engines/deviations/vllm-scheduler-cache-3.itf.json"
 real = pytest.mark.skipif(not VLLM.is_set_up, reason=f"{VLLM.title} is not set up: kvledger engines setup vllm")
 # Each fault of vllm_spoilt.py, and the rules that may name it: it breaks several, and the draw says which comes first.
 FAULTS = {
@@ -96,7 +96,7 @@ def test_what_the_scheduler_takes_back_is_read_later(said: dict[str, Any]) -> No
 
 @real
 def test_the_hunt_finds_by_itself_what_is_published_without_being_computed(tmp_path: Path) -> None:
-    done = ran(tmp_path, "kvledger.tests.engines.vllm_hunt", "--seed", "100", "--programs", "60")
+    done = ran(tmp_path, "kvledger", "engines", "hunt", "vllm", "--seed", "100", "--programs", "60")
     assert done.returncode == 1, done.stderr
     assert "BROKEN  CACHE-3 publish-committed" in done.stdout
     assert "10 actions shrunk to 6." in done.stdout
@@ -106,7 +106,7 @@ def test_the_hunt_finds_by_itself_what_is_published_without_being_computed(tmp_p
 
 @real
 def test_first_come_first_served_is_clean(tmp_path: Path) -> None:
-    done = ran(tmp_path, "kvledger.tests.engines.vllm_hunt", "--policy", "fcfs", "--programs", "60")
+    done = ran(tmp_path, "kvledger", "engines", "hunt", "vllm", "--policy", "fcfs", "--programs", "60")
     assert done.returncode == 0, done.stdout
     assert done.stdout.endswith("60 programs from seed 0: 0 programs break a rule\n")
 

@@ -1,27 +1,33 @@
 """What SGLang checks by itself, computed on a backend's own books: its idle sum, and its page check.
 
 SGLang 0.5.23, managers/scheduler_components/invariant_checker.py. The sum, when nothing runs: available + evictable +
-protected == all pages, and all rows are free. The page check, off by default, at every step: 0 <= committed <=
-allocated <= width for every record, no free page within a record's [0, allocated), no page twice on the free list.
+protected + session_held == all pages, and all rows are free but the sessions'. The page check, off by default, at every
+step: 0 <= committed <= allocated <= width for every record, no free page within its [0, allocated), and no page twice
+on the free list.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from kvledger.spec.backend import View
 from kvledger.spec.page import page_of, pages_for
-from kvledger.spec.world import World
+from kvledger.spec.world import SessionId, World
 
 
-def idle_sum_holds(view: View, world: World) -> bool:
-    """The sum at idle; it says nothing while a record is held."""
-    if view.records:
+def idle_sum_holds(view: View, world: World, sessions: Collection[SessionId] = ()) -> bool:
+    """The sum at idle; it says nothing while a request holds a record. sessions: ids that are no request's."""
+    held = view.records or {}
+    if not held.keys() <= set(sessions):
         return True
-    totals = view.totals
+    size, totals = world.page_size, view.totals
     assert totals is not None and view.free_rows is not None
-    return totals.available + totals.evictable + totals.protected == world.pages and len(view.free_rows) == world.rows
+    session_held = sum(pages_for(each.allocated_len, size) - each.protected_len // size for each in held.values())
+    pages = totals.available + totals.evictable + totals.protected + session_held
+    return pages == world.pages and len(view.free_rows) + len(held) == world.rows
 
 
-def page_check_holds(view: View, world: World) -> bool:
+def page_check_holds(view: View, world: World, sessions: Collection[SessionId] = ()) -> bool:
     """The page check, for the books of one step."""
     free = view.free_pages or ()
     width = pages_for(world.context_len, world.page_size) * world.page_size
