@@ -4,8 +4,8 @@ What is real: ReqToTokenPool, the two allocators, UnifiedRadixCache with its Pyt
 StreamingSession and SessionController, Req, ScheduleBatch as the carrier of a batch, and every function between them:
 match, lock, alloc_for_extend, alloc_for_decode, alloc_for_spec_decode, checkpoint_kv_cache, release_kv_cache,
 release_req, evict, reset. What the scheduler does between those calls is done here in its order, and nothing is
-repaired. Kept are ids: a request's Req and session, and the numbers that stand for tokens and namespaces. What an
-answer says was evicted, freed or published is read off the engine's books, before the call and after it.
+repaired. Kept are ids: a request's Req, and the numbers that stand for tokens and namespaces. What an answer says was
+evicted, freed or published is read off the engine's books, before the call and after it.
 
 Before it allocates, the scheduler asks for room, and so does `make`; `make_unasked` does not, and shows what an
 out-of-memory error leaves behind.
@@ -78,7 +78,6 @@ class SGLang:
         self.tree.pretty_print = lambda: None  # part of its out-of-memory message
         self.sessions = SessionController(self.tree)
         self.reqs: dict[ReqId, Any] = {}
-        self.turns: dict[ReqId, SessionId] = {}
         self.numbers: dict[tuple[str, Hashable], int] = {}
         self.content = [0] * (tokens + size)
 
@@ -105,7 +104,6 @@ class SGLang:
                 self.sessions.open(OpenSessionReqInput(capacity_of_str_len=0, session_id=session, streaming=True))
             req.session = self.sessions.get(session)
             req.session._inflight = True  # as Session.create_req does, which appends to the last turn and no more
-            self.turns[rid] = session
         self.reqs[rid] = req
         return Reply()
 
@@ -115,9 +113,9 @@ class SGLang:
         return Reply(matched=[self.match(req)])
 
     def admit(self, rid: ReqId) -> Reply:
-        req, before, starts = self.reqs[rid], self.books(), self.starts(rid)
+        req, before = self.reqs[rid], self.books()
         self.take_in(req)
-        return Reply(matched=[self.match(req)] if starts else [], freed=self.freed(before))
+        return Reply(matched=[] if req.kv.holds_kv else [self.match(req)], freed=self.freed(before))
 
     def defer(self, rid: ReqId) -> Reply:
         before = self.books()
@@ -135,11 +133,6 @@ class SGLang:
         self.tree.unlock(req.lock)
         req.lock = req.extend_end = None
 
-    def starts(self, rid: ReqId) -> bool:
-        """Whether it begins with a row of its own: it does not run, nor is it the next turn of a session with KV."""
-        kept = {session for session, kv in self.tree.session_records().items() if kv.holds_kv}
-        return not runs(self.reqs[rid]) and self.turns.get(rid) not in kept
-
     def match(self, req: Any) -> list[Slot]:
         slots: list[Slot] = self.tree.prefix_device_indices(req).tolist() if req.prefix_len else []
         return slots
@@ -149,7 +142,7 @@ class SGLang:
     def extend(self, members: Sequence[tuple[ReqId, int, Token | None]]) -> Reply | Refused:
         """Each that waits is admitted; then the batch allocates, all of it or nothing."""
         reqs, ends = [self.reqs[rid] for rid, _, _ in members], [upto for _, upto, _ in members]
-        before, starting = self.books(), [self.reqs[rid] for rid, _, _ in members if self.starts(rid)]
+        before = self.books()
         waiting = [req for req in reqs if waits(req)]
         for req in waiting:
             self.take_in(req)
@@ -158,11 +151,12 @@ class SGLang:
             if runs(req):  # a later chunk goes on where the last one ended
                 req.init_next_round_input()
                 req.prefix_len = req.kv.kv_committed_len
+        fresh = [req for req in reqs if not req.kv.holds_kv]
         batch, before = self.batch(reqs, ends), self.books()
         batch.prefix_lens = [req.prefix_len for req in reqs]
         batch.extend_lens = [upto - req.prefix_len for req, upto in zip(reqs, ends, strict=True)]
         batch.extend_num_tokens = sum(batch.extend_lens)
-        short = "rows" if sum(not req.kv.holds_kv for req in reqs) > self.rows.available_size() else "pages"
+        short = "rows" if len(fresh) > self.rows.available_size() else "pages"
         try:
             room = short != "rows" and self.room(batch.prefix_lens, ends)
             slots, *_ = self.allocated(room, partial(alloc_for_extend, batch))
@@ -178,8 +172,8 @@ class SGLang:
             if token is not None:
                 req.output_ids.append(self.number("token", token))
         return Reply(
-            rows=[req.kv.req_pool_idx for req in starting],
-            matched=[self.row(req.kv)[: req.prefix_len] for req in starting],
+            rows=[req.kv.req_pool_idx for req in fresh],
+            matched=[self.row(req.kv)[: req.prefix_len] for req in fresh],
             slots=[part.tolist() for part in slots.split(batch.extend_lens)],
             evicted=self.evicted(before),
             freed=trimmed,
@@ -262,7 +256,7 @@ class SGLang:
     def finish(self, rid: ReqId, keep: int, publish: bool) -> Reply:
         """The output may have been cut by a stop; or, down to the prompt, be thinking that is not worth caching. Where
         the engine could not cut, nothing more is cached. A turn is cut anywhere: its next one may go on there."""
-        req, before = self.leave(rid), self.books()
+        req, before = self.reqs.pop(rid), self.books()
         prompt, owned, start = len(req.origin_input_ids), req.kv.kv_committed_len, req.kv.cache_protected_len
         req.finished_reason = FINISH_LENGTH(len(req.output_ids))
         req.finished_len = len(req.output_ids)
@@ -286,7 +280,7 @@ class SGLang:
 
     def abort(self, rid: ReqId) -> Reply:
         """Dropped from the waiting queue; or ended, with what it has computed published unless it still prefills."""
-        req, before = self.leave(rid), self.books()
+        req, before = self.reqs.pop(rid), self.books()
         start = req.kv.cache_protected_len
         if runs(req):
             req.to_finish = FINISH_ABORT()
@@ -299,10 +293,6 @@ class SGLang:
         if req.session is not None:
             req.session.abort_req()
         return self.ended(req, start, before)
-
-    def leave(self, rid: ReqId) -> Any:
-        self.turns.pop(rid, None)
-        return self.reqs.pop(rid)
 
     def ended(self, req: Any, start: int, before: Books) -> Reply:
         """A close that waited for this is made up for. How far the request published its record still says."""
