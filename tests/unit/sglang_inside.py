@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
-from kvledger.spec.actions import Checkpoint, Decode, Extend, Finish, Submit
+from kvledger.spec.actions import Checkpoint, Decode, Extend, Finish, Retract, Submit
 from kvledger.spec.backend import Make, Reply, View
 from kvledger.spec.trace import read
 from kvledger.spec.world import ReqId, World
@@ -22,7 +22,7 @@ from kvledger.tests.kit import deviations
 from kvledger.tests.kit.again import calls_stored, grade_of
 from kvledger.tests.kit.check import still_shows
 from kvledger.tests.kit.generate import POOLS
-from kvledger.tests.kit.lockstep import FULL
+from kvledger.tests.kit.lockstep import FULL, Finding, Lockstep
 from kvledger.tests.kit.search import Outcome, search
 from kvledger.tests.kit.shrink import run_again
 
@@ -166,6 +166,22 @@ def shows_repaired(deviation: deviations.Deviation) -> bool:
     return found is not None
 
 
+def thinking() -> dict[str, str | None]:
+    """A request that thinks, with strip_thinking_cache, is retracted twice. No action says that it thinks."""
+    lockstep = Lockstep(sglang.make, World(rows=4, context_len=12, pages=6, page_size=4))
+    acts = (submit("A", 4), extend("A", 4), *(Decode((("A", token),)) for token in range(3)), Retract("A"),
+            extend("A", 8), Checkpoint("A", 8))  # fmt: skip
+    for act in acts:
+        lockstep.do(act)
+    assert isinstance(lockstep.backend, sglang.SGLang)
+    lockstep.backend.reqs["A"].reasoning_tokens = 3
+    try:
+        lockstep.do(Retract("A"))
+    except Finding as finding:
+        return {"retracted twice": finding.rule}
+    return {"retracted twice": None}
+
+
 # ---- books that are spoilt by hand
 
 
@@ -247,4 +263,4 @@ def views() -> dict[str, list[str]]:
 
 
 if __name__ == "__main__":
-    json.dump({each.__name__: each() for each in (conform, faults, known, views)}, sys.stdout)
+    json.dump({each.__name__: each() for each in (conform, faults, known, thinking, views)}, sys.stdout)

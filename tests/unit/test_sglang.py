@@ -69,6 +69,11 @@ def test_what_is_known_shows_and_its_repair_helps(said: dict[str, Any]) -> None:
     assert said["known"] == {name: [True, False] for name in listed}
 
 
+def test_a_thinking_request_that_is_retracted_twice(said: dict[str, Any]) -> None:
+    """tests/engines/README.md: pages are freed that the tree lists."""
+    assert said["thinking"] == {"retracted twice": "PAGE-6"}
+
+
 @pytest.mark.parametrize("spoilt", SHOWN)
 def test_a_view_is_read_off_the_books(said: dict[str, Any], spoilt: str) -> None:
     """One number changed by hand changes the parts that it stands in, and no other."""
