@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
-from kvledger.spec.actions import Checkpoint, Decode, Extend, Finish, Retract, Submit
+from kvledger.spec.actions import Action, Checkpoint, Decode, Extend, Finish, Retract, Submit
 from kvledger.spec.backend import Make, Reply, View
 from kvledger.spec.trace import read
 from kvledger.spec.world import ReqId, World
@@ -169,8 +169,10 @@ def shows_repaired(deviation: deviations.Deviation) -> bool:
 def thinking() -> dict[str, str | None]:
     """A request that thinks, with strip_thinking_cache, is retracted twice. No action says that it thinks."""
     lockstep = Lockstep(sglang.make, World(rows=4, context_len=12, pages=6, page_size=4))
-    acts = (submit("A", 4), extend("A", 4), *(Decode((("A", token),)) for token in range(3)), Retract("A"),
-            extend("A", 8), Checkpoint("A", 8))  # fmt: skip
+    acts: tuple[Action, ...] = (
+        submit("A", 4), extend("A", 4), *(Decode((("A", token),)) for token in range(3)), Retract("A"),
+        extend("A", 8), Checkpoint("A", 8),
+    )  # fmt: skip
     for act in acts:
         lockstep.do(act)
     assert isinstance(lockstep.backend, sglang.SGLang)

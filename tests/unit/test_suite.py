@@ -26,7 +26,7 @@ def test_json(bench: Bench) -> None:
     honest, faulty = json.loads(out)
     assert code == 1 and (honest["exit"], faulty["exit"]) == (0, 1)
     for report in (honest, faulty):
-        assert set(report) == {"backend", "name", "exit", "seed", "actions", "rules", "finding"}
+        assert set(report) == {"backend", "name", "exit", "seed", "actions", "deviations", "rules", "finding"}
         assert list(report["rules"]) == list(RULES) and report["seed"] == 2
         for rule, each in report["rules"].items():
             assert each["name"] == RULES[rule].name and each["verdict"] in WORDS and each["armed"] >= 0
