@@ -243,6 +243,13 @@ def _goes_on(facts: Facts, _: Ledger) -> str:
     return _kept(facts, _)
 
 
+def _closed(facts: Facts, ledger: Ledger) -> str:
+    said, law = facts["freed"], facts["law"]
+    if Counter(law.rows) - Counter(said.rows) or Counter(law.pages) - Counter(said.pages):
+        return f"The session is closed and no turn of it goes on, so all it has comes back. {_freed(facts, ledger)}"
+    return _kept(facts, ledger)
+
+
 def _emptied(facts: Facts, ledger: Ledger) -> str:
     if facts["holder"] in ledger.sessions:
         return f"The turn only waited, so session {facts['holder']} keeps what it has. {_kept(facts, ledger)}"
@@ -389,7 +396,7 @@ _SENTENCES: dict[str, Callable[[Facts, Ledger], str]] = {
     "DRAFT-2": _published,
     "SES-1": _kept,
     "SES-2": _goes_on,
-    "SES-3": _kept,
+    "SES-3": _closed,
     "SES-4": _emptied,
     "NS-1": _namespace,
     "LOCK-2": _locked,

@@ -53,8 +53,8 @@ class Moment:
             self.turn = ledger.requests[act.req].session
 
     def hits(self) -> Iterator[Member]:
-        """The members that match the cache and find something."""
-        return (member for member in self.seekers if member.prefix)
+        """The members that match the cache and find something. Who was admitted has matched already."""
+        return (member for member in self.seekers if member.prefix and member.req not in self.ledger.admitted)
 
     def going_on(self) -> Iterator[tuple[SessionId, int]]:
         """The sessions whose record a turn takes up, and from where it goes on."""
@@ -62,6 +62,11 @@ class Moment:
             session = self.ledger.lender(member.req)
             if session is not None:
                 yield session, member.prefix
+
+    def closing(self) -> bool:
+        """Whether a turn ends by this whose session was closed meanwhile."""
+        ends = self.granted and isinstance(self.act, Finish | Abort)
+        return ends and self.turn is not None and self.ledger.sessions[self.turn].closing
 
     def settles(self) -> bool:
         """Whether a session takes a turn's record over."""
@@ -98,6 +103,11 @@ class Moment:
             return 0
         protected = self.ledger.records[self.leaver].protected_len
         return len(self.ledger.tables[self.leaver]) - protected // self.ledger.world.page_size
+
+    def past_the_row(self) -> bool:
+        """Whether more is to be reserved than the row has columns: that may be refused for no cause but this."""
+        width = self.ledger.world.context_len
+        return isinstance(self.act, Reserve) and self.ledger.records[self.act.req].committed_len + self.act.n > width
 
     def evicts(self) -> bool:
         """Whether pages leave the cache."""
@@ -191,7 +201,7 @@ def _(m: Moment) -> bool:
 
 @situation("pages are refused", "PAGE-5 ATOM-1")
 def _(m: Moment) -> bool:
-    return isinstance(m.answer, Refused) and m.answer.short == "pages"
+    return isinstance(m.answer, Refused) and m.answer.short == "pages" and not m.past_the_row()
 
 
 @situation("pages are refused to a request that would match", "PAGE-5 ATOM-1")
@@ -383,11 +393,10 @@ def _(m: Moment) -> bool:
 
 @situation("more is reserved than the row has columns", "DRAFT-1")
 def _(m: Moment) -> bool:
-    width = m.ledger.world.context_len
-    return isinstance(m.act, Reserve) and m.ledger.records[m.act.req].committed_len + m.act.n > width
+    return m.past_the_row()
 
 
-@situation("drafts are rejected", "DRAFT-1 TAG-1")
+@situation("drafts are rejected", "TAB-2 TAG-1")
 def _(m: Moment) -> bool:
     if not isinstance(m.act, Commit):
         return False
@@ -399,9 +408,10 @@ def _(m: Moment) -> bool:
 def _(m: Moment) -> bool:
     may, size = m.ledger.publishable, m.ledger.world.page_size
     for who in m.publishers:
-        allocated = m.ledger.record(who.req).allocated_len
-        if allocated > who.upto and m.may_publish(who.req):
-            return may(pages_for(allocated, size) * size) > may(who.upto)
+        record = m.ledger.record(who.req)
+        ahead = record.committed_len <= who.upto < record.allocated_len
+        if ahead and m.may_publish(who.req):
+            return may(pages_for(record.allocated_len, size) * size) > may(who.upto)
     return False
 
 
@@ -430,7 +440,8 @@ def _(m: Moment) -> bool:
 
 @situation("a turn goes on inside a page", "SES-2 TAB-1")
 def _(m: Moment) -> bool:
-    return m.granted and any(prefix % m.ledger.world.page_size for _, prefix in m.going_on())
+    inside = any(prefix % m.ledger.world.page_size for _, prefix in m.going_on())
+    return m.granted and isinstance(m.act, Extend) and inside
 
 
 @situation("a turn goes on before its session's end", "SES-2 PAGE-6")
@@ -451,31 +462,36 @@ def _(m: Moment) -> bool:
 
 @situation("a session is closed while a turn lives", "SES-3")
 def _(m: Moment) -> bool:
-    return isinstance(m.act, Close) and m.ledger.sessions[m.act.session].turn is not None
+    if not isinstance(m.act, Close):
+        return False
+    turn = m.ledger.sessions[m.act.session].turn
+    return turn is not None and (m.act.session in m.ledger.records or turn in m.ledger.records)
 
 
 @situation("a turn ends whose session is closing", "SES-3 PAGE-6")
 def _(m: Moment) -> bool:
-    ends = isinstance(m.act, Finish | Abort) and m.turn is not None
-    return m.granted and ends and m.turn is not None and m.ledger.sessions[m.turn].closing
+    return m.closing() and (m.leaver is not None or m.turn in m.ledger.records)
 
 
-@situation("an idle session is closed that holds KV", "PAGE-2 PAGE-6")
+@situation("an idle session is closed that holds KV", "SES-3 PAGE-2 PAGE-6")
 def _(m: Moment) -> bool:
-    return isinstance(m.act, Close) and m.act.session in m.ledger.records
+    if not isinstance(m.act, Close):
+        return False
+    return m.act.session in m.ledger.records and m.ledger.sessions[m.act.session].turn is None
 
 
 @situation("a running turn is aborted", "SES-4")
 def _(m: Moment) -> bool:
-    return m.granted and isinstance(m.act, Abort) and m.turn is not None and m.leaver is not None
+    running = m.turn is not None and m.leaver is not None
+    return m.granted and isinstance(m.act, Abort) and running and not m.closing()
 
 
 @situation("a waiting turn is aborted whose session holds KV", "SES-4")
 def _(m: Moment) -> bool:
-    return m.granted and isinstance(m.act, Abort) and m.turn in m.ledger.records
+    return m.granted and isinstance(m.act, Abort) and m.turn in m.ledger.records and not m.closing()
 
 
-@situation("a flush finds a session that holds KV", "EVICT-2 PAGE-6")
+@situation("a flush finds a session that holds KV", "PAGE-2 PAGE-6")
 def _(m: Moment) -> bool:
     return isinstance(m.act, Flush) and m.granted and bool(m.ledger.records)
 
@@ -488,7 +504,7 @@ def _(m: Moment) -> bool:
     return m.granted and isinstance(m.act, MATCHING) and any(m.hits())
 
 
-@situation("an admitted request starts", "LOCK-1 LOCK-2 REC-1")
+@situation("an admitted request starts", "LOCK-1 LOCK-2 CACHE-4 TAG-1 REC-1")
 def _(m: Moment) -> bool:
     return m.granted and any(m.ledger.admitted.get(who.req) for who in m.starters)
 

@@ -40,7 +40,7 @@ def beyond(ledger: Ledger, cut: Cut) -> tuple[PageId, ...]:
 
 def unlocked_by(ledger: Ledger, leaving: Collection[Holder]) -> set[PageId]:
     """The cached pages that nobody else reads."""
-    reading = Counter(page for holder in leaving for page in ledger.locks.get(holder, ()))
+    reading = Counter(page for holder in set(leaving) for page in ledger.locks.get(holder, ()))
     return {page for page, times in reading.items() if ledger.pages[page].locks == times}
 
 

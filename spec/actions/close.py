@@ -36,7 +36,7 @@ def back(ledger: Ledger, act: Close) -> Back:
     turn = ledger.sessions[act.session].turn
     held = [holder for holder in (act.session, turn) if holder is not None and holder in ledger.records]
     if turn is None:
-        return Back(leaving=tuple(held))
+        return Back(leaving=tuple(held), rule="SES-3")
     return Back(cut=tuple(Cut(holder, ledger.records[holder].allocated_len, "SES-3") for holder in held))
 
 

@@ -48,8 +48,10 @@ def requires(ledger: Ledger, act: Finish) -> str | None:
 def back(ledger: Ledger, act: Finish) -> Back:
     """What comes back: all that is private; of a turn what lies beyond keep, unless its session is closing."""
     session = ledger.requests[act.req].session
-    if session is None or ledger.sessions[session].closing:
+    if session is None:
         return Back(leaving=(act.req,))
+    if ledger.sessions[session].closing:
+        return Back(leaving=(act.req,), rule="SES-3")
     return Back(cut=(Cut(act.req, act.keep, "SES-1"),))
 
 

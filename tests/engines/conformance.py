@@ -22,7 +22,8 @@ from kvledger.tests.kit.verdict import NOT_DECLARED
 from kvledger.tests.law.tables import ROOT, place
 
 NAME, FILE = "conformance", "README.md"
-BACKENDS = ("reference", "blocks", "sglang", "sglang-rust", "sglang-radix", "sglang-no-cache", "vllm")
+BACKENDS = ("reference", "blocks", "sglang", "sglang-rust", "sglang-radix", "sglang-no-cache", "sglang-unasked",
+            "vllm")  # fmt: skip
 Words = Mapping[str, str]  # rule -> the word for it
 
 

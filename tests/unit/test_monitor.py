@@ -15,7 +15,22 @@ import pytest
 
 from kvledger.spec import monitor as module
 from kvledger.spec.action import apply
-from kvledger.spec.actions import Abort, Action, Checkpoint, Evict, Extend, Finish, Flush, Retract, Submit
+from kvledger.spec.actions import (
+    Abort,
+    Action,
+    Admit,
+    Checkpoint,
+    Close,
+    Commit,
+    Defer,
+    Evict,
+    Extend,
+    Finish,
+    Flush,
+    Reserve,
+    Retract,
+    Submit,
+)
 from kvledger.spec.answer import Freed, Granted, Refused, Reply
 from kvledger.spec.edit import Edit
 from kvledger.spec.ledger import Ledger
@@ -23,11 +38,13 @@ from kvledger.spec.monitor import WHOLE_EVERY, Monitor
 from kvledger.spec.page import SpecError
 from kvledger.spec.rules import Broken
 from kvledger.spec.world import Declaration, World, WrongInput
+from kvledger.spec.worlds import JOINT
 
 Call: TypeAlias = tuple[Action, Reply | Refused]
 SGLANG = World(rows=2, context_len=8, pages=6, page_size=2)
 GROWS = Declaration("merges while it grows", publishes_on=frozenset({"extend", "decode", "checkpoint"}))
 VLLM = replace(SGLANG, declared=GROWS)
+ALL = replace(SGLANG, declared=JOINT)
 KEEPS = replace(SGLANG, declared=replace(GROWS, capabilities=GROWS.capabilities | {"DUPLICATES"}))
 A, B = Submit("a", (1, 2, 3, 4), "n"), Submit("b", (1, 2, 3, 4, 5, 6), "n")
 ROW: tuple[int, ...] = (2, 3, 4, 5)  # the slots of pages 1 and 2
@@ -55,6 +72,20 @@ def judged(world: World, calls: Sequence[Call]) -> Monitor:
 SMALL, C, NEXT = replace(SGLANG, pages=2), Submit("c", (7, 8), "n"), extend("c")
 FULL: list[Call] = [*STARTED, (C, Reply()), (NEXT, Refused("pages"))]
 ROOM: list[Call] = [*FULL, (Abort("a"), Reply())]
+
+# `t`, the first turn of session `s`, has what `a` has, and has published the first of its pages
+T = Submit("t", (1, 2, 3, 4), "n", session="s")
+TURN: list[Call] = [
+    (T, Reply()), (Extend((("t", 4, 9),)), Reply(rows=[1], matched=[[]], slots=[ROW])),
+    (Checkpoint("t", 2), Reply(slots=[ROW[:2]], published={"t": 2})),
+]  # fmt: skip
+IDLE: list[Call] = [*TURN, (Finish("t", 4, False), Reply())]
+NEXT_TURN, GOES_ON = Submit("u", (1, 2, 3, 4, 9, 8), "n", session="s"), Extend((("u", 6, 7),))
+SHORTER = Submit("u", (1, 2, 3), "n", session="s")  # goes on at its second token, which is page 1's last
+WAITS_ON: list[Call] = [*IDLE, (NEXT_TURN, Reply())]
+RESERVED: list[Call] = [*STARTED, (Reserve("a", 2), Reply(slots=[[6, 7]]))]
+ADMITTED: list[Call] = [*CACHED, (B, Reply()), (Admit("b"), Reply(matched=[ROW]))]
+READ: list[Call] = [*BESIDE, (extend("b"), Reply(rows=[2], matched=[ROW], slots=[[6, 7]]))]  # what a has published
 
 
 class Wrong(NamedTuple):
@@ -127,6 +158,108 @@ WRONG: dict[str, Wrong] = {
     "the id has come again, and is another request": Wrong(
         "PAGE-5", [*FULL, (Abort("c"), Reply()), (C, Reply()), (Abort("a"), Reply())], NEXT, Refused("pages"),
         {}, SMALL),
+    # ---- drafts
+    "fewer slots than are to be reserved": Wrong(
+        "DRAFT-1", STARTED, Reserve("a", 2), Reply(slots=[[6]]), {"upto": 5, "least": 6, "most": 6}, ALL),
+    "more slots than to the page's end": Wrong(
+        "DRAFT-1", STARTED, Reserve("a", 1), Reply(slots=[[6, 7, 8]]), {"upto": 7, "least": 5, "most": 6}, ALL),
+    "slots past the row": Wrong(
+        "DRAFT-1", STARTED, Reserve("a", 5), Reply(slots=[[6, 7, 8, 9, 10]]), {"upto": 9, "most": 8, "width": 8}, ALL),
+    "slots that are there once more": Wrong(
+        "DRAFT-1", RESERVED, Reserve("a", 1), Reply(slots=[[8, 9]]), {"upto": 8, "least": 6, "most": 6}, ALL),
+    "reserved slots out of order": Wrong(
+        "TAB-1", STARTED, Reserve("a", 2), Reply(slots=[[7, 6]]), {"position": 4, "law": 6}, ALL),
+    "a reserve refused without cause": Wrong("PAGE-5", STARTED, Reserve("a", 4), Refused(), {"short": None}, ALL),
+    "a reserve past the row refused for pages": Wrong(
+        "PAGE-5", STARTED, Reserve("a", 5), Refused("pages"), {"demand": 2, "obtainable": 4}, ALL),
+    "a commit refused": Wrong("PAGE-5", RESERVED, Commit("a", (5,)), Refused("pages"), {"members": 0}, ALL),
+    "a checkpoint of drafts": Wrong(
+        "DRAFT-2", RESERVED, Checkpoint("a", 4), Reply(slots=[(*ROW, 6, 7)], published={"a": 6}),
+        {"upto": 6, "most": 4}, ALL),
+    "drafts published at the end": Wrong(
+        "DRAFT-2", RESERVED, Finish("a", 4, True), Reply(published={"a": 6}), {"upto": 6, "most": 4}, ALL),
+    "published beyond the drafts": Wrong(
+        "CACHE-3", RESERVED, Checkpoint("a", 4), Reply(slots=[(*ROW, 6, 7, 8, 9)], published={"a": 8}),
+        {"upto": 8, "most": 4}, ALL),
+    "less published than is committed, and more than was asked": Wrong(
+        "CACHE-3", RESERVED, Checkpoint("a", 2), Reply(slots=[ROW], published={"a": 4}), {"upto": 4, "most": 2}, ALL),
+    "drafts stay with nobody": Wrong("PAGE-6", RESERVED, Retract("a"), Reply(freed=Freed((1, 2), (1,))), {}, ALL),
+    # ---- sessions
+    "a turn that goes on takes a row": Wrong(
+        "SES-2", WAITS_ON, GOES_ON, Reply(rows=[2], slots=[[6, 7]]), {"req": "u", "rows": (2,)}, ALL),
+    "a turn that goes on is admitted with a row": Wrong(
+        "SES-2", WAITS_ON, Admit("u"), Reply(rows=[2]), {"req": "u", "rows": (2,)}, ALL),
+    "a turn that goes on starts below": Wrong(
+        "SES-2", WAITS_ON, GOES_ON, Reply(slots=[[4, 5, 6, 7]]), {"positions": 2, "slots": 4, "prefix": 4}, ALL),
+    "what a session has is freed by the turn that goes on": Wrong(
+        "SES-2", WAITS_ON, GOES_ON, Reply(slots=[[6, 7]], freed=Freed((2,))), {"holder": "s"}, ALL),
+    "what a session has is freed when its turn is admitted": Wrong(
+        "SES-2", WAITS_ON, Admit("u"), Reply(freed=Freed((), (1,))), {"holder": "s"}, ALL),
+    "what a session has is freed by a refusal": Wrong(
+        "SES-2", WAITS_ON, GOES_ON, Refused("pages", freed=Freed((2,))), {"holder": "s"}, replace(ALL, pages=2)),
+    "a tail that is not freed": Wrong(
+        "PAGE-6", [*IDLE, (SHORTER, Reply())], Extend((("u", 3, 9),)), Reply(slots=[[6]], freed=Freed()), {}, ALL),
+    "a session's page is freed when the turn ends": Wrong(
+        "SES-1", TURN, Finish("t", 4, False), Reply(freed=Freed((2,))), {"holder": "t"}, ALL),
+    "a session's row is freed when the turn ends": Wrong(
+        "SES-1", TURN, Finish("t", 4, False), Reply(freed=Freed((), (1,))), {"holder": "t"}, ALL),
+    "a turn is retracted like any request": Wrong(
+        "SES-1", TURN, Retract("t"), Reply(freed=Freed((2,), (1,))), {"holder": "t"}, ALL),
+    "another page is freed when the turn ends": Wrong(
+        "PAGE-6", TURN, Finish("t", 4, False), Reply(freed=Freed((6,))), {}, ALL),
+    "a session is closed while its turn runs": Wrong(
+        "SES-3", TURN, Close("s"), Reply(freed=Freed((2,), (1,))), {"holder": "t"}, ALL),
+    "a session is closed while its turn waits": Wrong(
+        "SES-3", WAITS_ON, Close("s"), Reply(freed=Freed((2,), (1,))), {"holder": "s"}, ALL),
+    "a closed session outlives its turn's end": Wrong(
+        "SES-3", [*TURN, (Close("s"), Reply())], Finish("t", 4, False), Reply(freed=Freed()), {"holder": "t"}, ALL),
+    "a closed session outlives its turn's abort": Wrong(
+        "SES-3", [*TURN, (Close("s"), Reply())], Abort("t"), Reply(freed=Freed((2,))), {"holder": "t"}, ALL),
+    "a closed session outlives the turn that waited": Wrong(
+        "SES-3", [*WAITS_ON, (Close("s"), Reply())], Abort("u"), Reply(freed=Freed((), (1,))), {"holder": "s"}, ALL),
+    "an idle session outlives its close": Wrong(
+        "SES-3", IDLE, Close("s"), Reply(freed=Freed()), {"holder": "s"}, ALL),
+    "an aborted turn leaves its record": Wrong(
+        "SES-4", TURN, Abort("t"), Reply(freed=Freed()), {"holder": "t"}, ALL),
+    "an aborted turn that waited empties its session": Wrong(
+        "SES-4", WAITS_ON, Abort("u"), Reply(freed=Freed((2,), (1,))), {"holder": "s"}, ALL),
+    "a page too many is freed with an aborted turn": Wrong(
+        "PAGE-6", TURN, Abort("t"), Reply(freed=Freed((2, 2), (1,))), {}, ALL),
+    "a flush that leaves an idle session": Wrong(
+        "PAGE-6", IDLE, Flush(), Reply(evicted=[1], freed=Freed()), {}, ALL),
+    "a settled turn publishes": Wrong(
+        "CACHE-3", [*WAITS_ON, (GOES_ON, Reply(slots=[[6, 7]]))], Checkpoint("u", 6),
+        Reply(slots=[[4, 5]], published={"u": 4}), {"req": "u", "barred": True}, ALL),
+    # ---- admission apart
+    "an admission matches too little": Wrong(
+        "CACHE-1", ADMITTED[:-1], Admit("b"), Reply(matched=[ROW[:2]]), {"matched": 2, "longest": 4}, ALL),
+    "an admission takes a row": Wrong(
+        "REC-1", ADMITTED[:-1], Admit("b"), Reply(rows=[1], matched=[ROW]), {"starting": 0, "rows": 1}, ALL),
+    "an admission is refused": Wrong("PAGE-5", ADMITTED[:-1], Admit("b"), Refused(), {"members": 0}, ALL),
+    "an admission evicts what it has matched": Wrong(
+        "LOCK-2", ADMITTED[:-1], Admit("b"), Reply(matched=[ROW], evicted=[2]), {"page": 2}, ALL),
+    "an admitted request starts from something else": Wrong(
+        "LOCK-2", ADMITTED, extend("b"), Reply(rows=[1], matched=[ROW[:2]], slots=[[6, 7, 8, 9]]),
+        {"admitted": (1, 2), "matched": (1,)}, ALL),
+    "what an admitted request reads is evicted": Wrong(
+        "LOCK-2", ADMITTED, C, Reply(evicted=[2]), {"page": 2}, ALL),
+    "the cache is flushed below an admission": Wrong(
+        "LOCK-2", [(A, Reply()), (Admit("a"), Reply(matched=[[]]))], Flush(), Reply(), {"holders": ("a",)}, ALL),
+    # ---- what another reads as well
+    "a page goes with a finish that another reads": Wrong(
+        "LOCK-2", READ, Finish("a", 4, True), Reply(evicted=[2]), {"page": 2}),
+    "a page goes with a retract that another reads": Wrong(
+        "LOCK-2", READ, Retract("a"), Reply(evicted=[2]), {"page": 2}),
+    "a page goes with an abort that another reads": Wrong("LOCK-2", READ, Abort("a"), Reply(evicted=[2]), {"page": 2}),
+    "a page goes with a defer that another reads": Wrong(
+        "LOCK-2", [*READ, (B._replace(req="c"), Reply()), (Admit("c"), Reply(matched=[ROW]))], Defer("c"),
+        Reply(evicted=[2]), {"page": 2}, ALL),
+    "a page goes with a close that another reads": Wrong(
+        "LOCK-2", [*IDLE, (B, Reply()), (extend("b"), Reply(rows=[2], matched=[ROW[:2]], slots=[[6, 7, 8, 9]]))],
+        Close("s"), Reply(evicted=[1]), {"page": 1}, ALL),
+    "a page goes with a finish that publishes behind it": Wrong(
+        "LOCK-2", [*STARTED, (Checkpoint("a", 2), Reply(slots=[ROW[:2]], published={"a": 2}))], Finish("a", 4, True),
+        Reply(published={"a": 4}, evicted=[1]), {"page": 1}),
 }  # fmt: skip
 
 
@@ -144,7 +277,8 @@ def test_a_wrong_answer_names_its_rule(case: Wrong) -> None:
 
 def snapshot(ledger: Ledger) -> object:
     """All that is written in place, copied."""
-    parts = (ledger.requests, ledger.records, ledger.tables, ledger.locks, ledger.pages, ledger.index, ledger.tags)
+    who = (ledger.requests, ledger.sessions, ledger.admitted, ledger.records)
+    parts = (*who, ledger.tables, ledger.locks, ledger.pages, ledger.index, ledger.tags)
     return [dict(part) for part in parts]
 
 
@@ -152,6 +286,8 @@ def snapshot(ledger: Ledger) -> object:
     ("act", "reply", "says"),
     [
         (extend("b"), grant(matched=[ROW, ROW]), "2 matched prefixes, one for each request that starts: expected 1"),
+        (GOES_ON, Reply(matched=[ROW], slots=[[6, 7]]), "one for each request that starts: expected 0"),
+        (Reserve("a", 1), Reply(slots=[[6], [8]]), "2 lists of slots, one for each member: expected 1"),
         (extend("b"), grant(slots=[[6, 7], [8, 9]]), "2 lists of slots, one for each member: expected 1"),
         (Checkpoint("a", 4), Reply(slots=[[], []]), "2 lists of slots, the row's from protected to k: expected 1"),
         (Finish("a", 4, True), Reply(listed={"b": [6]}), "whose slots say it"),
@@ -159,7 +295,7 @@ def snapshot(ledger: Ledger) -> object:
     ],
 )
 def test_a_wrong_count_is_the_adapters(act: Action, reply: Reply, says: str) -> None:
-    monitor = judged(SGLANG, BESIDE)
+    monitor = judged(ALL, [*WAITS_ON, *BESIDE[3:]] if act == GOES_ON else BESIDE)
     before = snapshot(monitor.ledger)
     with pytest.raises(WrongInput) as error:
         monitor.step(act, reply)
@@ -311,6 +447,48 @@ def test_a_flush_is_refused_with_cause() -> None:
     with pytest.raises(Broken) as broken:
         judged(SGLANG, [*CACHED, (Flush(), Refused())])
     assert (broken.value.rule, broken.value.facts) == ("EVICT-2", {"refused": True})
+
+
+ENDS = (Finish("a", 4, True), Finish("a", 4, False), Retract("a"), Abort("a"))
+
+
+@pytest.mark.parametrize("act", ENDS, ids=repr)
+def test_who_ends_may_take_along_what_it_alone_has_read(act: Action) -> None:
+    """Released first, evicted then: in one step."""
+    assert not judged(SGLANG, [*PUBLISHED, (act, Reply(evicted=[2, 1]))]).ledger.pages
+    assert [*judged(SGLANG, [*PUBLISHED, (act, Reply(evicted=[2]))]).ledger.pages] == [1]
+
+
+def test_so_may_an_idle_session_and_an_admitted_request() -> None:
+    for act in (Close("s"), Flush()):
+        ledger = judged(ALL, [*IDLE, (act, Reply(evicted=[1], freed=Freed((2,), (1,))))]).ledger
+        assert not ledger.pages and not ledger.records
+    for act in (Defer("b"), Abort("b")):
+        ledger = judged(ALL, [*ADMITTED, (act, Reply(evicted=[1, 2]))]).ledger
+        assert not ledger.pages and not ledger.admitted
+
+
+@pytest.mark.parametrize("reply", [Refused(), Reply(slots=[[6, 7, 8, 9]])])
+def test_a_reserve_past_the_row_stops_there_or_is_refused(reply: Reply | Refused) -> None:
+    ledger = judged(ALL, [*STARTED, (Reserve("a", 5), reply)]).ledger
+    assert ledger.records["a"][1:] == (0, 4, 4 if reply == Refused() else 8)
+
+
+@pytest.mark.parametrize(
+    ("act", "reply"),
+    [
+        (Admit("u"), Reply(freed=Freed((2,)))),
+        (Admit("u"), Reply()),  # it need not be told
+        (Extend((("u", 3, 9), ("c", 2, 9))), Refused("pages", freed=Freed((2,)))),  # room is sought afterwards
+        (Extend((("u", 3, 9), ("c", 2, 9))), Refused("pages")),
+    ],
+)
+def test_what_lies_beyond_a_turns_start_goes_before_it_starts(act: Action, reply: Reply | Refused) -> None:
+    """Of two pages the first is read; the other comes back, and is one too few for two that want one each."""
+    full = replace(ALL, pages=2)
+    ledger = judged(full, [*IDLE, (SHORTER, Reply()), (C, Reply()), (act, reply)]).ledger
+    assert ledger.records == {"s": (1, 2, 2, 2)} and ledger.sessions["s"].tokens == (1, 2)
+    assert ledger.free_page_count() == 1
 
 
 # ---- probes and content

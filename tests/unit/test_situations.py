@@ -20,7 +20,8 @@ from kvledger.tests.law.needs import of_action, verdict
 from kvledger.tests.unit.reachable import reachable
 
 Pair: TypeAlias = tuple[str, str]  # a situation, and a rule that it arms
-STRIDE = {"TINY_A": 8, "TINY_B": 4, "NAMESPACES": 12, "DUPLICATES": 32, "BACKOFF": 48, "KEY_LAG": 64}
+STRIDE = {"TINY_A": 8, "TINY_B": 4, "NAMESPACES": 12, "DUPLICATES": 32, "BACKOFF": 48, "KEY_LAG": 64,
+          "DRAFTS": 24, "SESSIONS": 64, "SMALL": 192, "SPLIT_ADMIT": 32}  # fmt: skip
 PAIRS = {
     (name, rule)
     for name, situation in SITUATIONS.items()
@@ -32,6 +33,7 @@ FURTHER = {
     ("a held row grows", "REC-2"): "a decode lists nothing; its lengths show in the books",
     ("an inner page could be evicted", "EVICT-1"): "the call matches the inner page, so it must match less as well",
     ("more of a prompt is cached than a start may take", "CACHE-2"): "the parent of what is cached is gone: two pages",
+    ("more is reserved than the row has columns", "DRAFT-1"): "pages are short as well, so it must be granted, too",
     ("the same tokens are cached in another namespace", "NS-1"): "the call evicts them, so it must keep them as well",
 }
 
