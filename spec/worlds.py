@@ -57,6 +57,6 @@ WORLDS: dict[str, tuple[World, Scope]] = {
     "KEY_LAG": (World(2, 4, 5, 1, BIGRAM), Scope(TWO, (A3, B3), ("a",), max_kv=4)),
     "DRAFTS": (World(2, 5, 4, 2, SPECULATIVE), Scope(TWO, (A3,), ("a",), max_kv=5, drafts=(1, 2))),
     "SESSIONS": (World(2, 4, 4, 2, TALKING), Scope(TWO, (A3, ("a",) * 4), ("a",), max_kv=4, sessions=(None, "s"))),
-    "SMALL": (World(2, 4, 3, 2, JOINT), Scope(TWO, (A3,), ("a",), max_kv=4, drafts=(1,), sessions=(None, "s"))),
+    "SMALL": (World(2, 4, 2, 2, JOINT), Scope(TWO, (A3,), ("a",), max_kv=4, drafts=(1,), sessions=(None, "s"))),
     "SPLIT_ADMIT": (World(2, 4, 3, 2, SPLIT), Scope(TWO, (A3, B3), ("a",), max_kv=4)),
 }

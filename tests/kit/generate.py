@@ -309,7 +309,7 @@ def _flush(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
 def _probe(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
     """A call that the law forbids: for the reason that came up least so far, and one of the calls that it forbids; each
     second time one where somebody else in the batch is right."""
-    if not ledger.world.has("GUARDED"):
+    if not ledger.world.has("GUARDED") or not ledger.requests:
         return None
     idle = next((req for req in REQUESTS if req not in ledger.requests), "F")
     reasons = forbidden(ledger, idle, NAMESPACES[0])

@@ -189,6 +189,8 @@ WRONG: dict[str, Wrong] = {
         "SES-2", WAITS_ON, GOES_ON, Reply(rows=[2], slots=[[6, 7]]), {"req": "u", "rows": (2,)}, ALL),
     "a turn that goes on is admitted with a row": Wrong(
         "SES-2", WAITS_ON, Admit("u"), Reply(rows=[2]), {"req": "u", "rows": (2,)}, ALL),
+    "a turn that goes on is given a match": Wrong(
+        "SES-2", WAITS_ON, GOES_ON, Reply(matched=[ROW], slots=[[6, 7]]), {"req": "u", "matched": 1}, ALL),
     "a turn that goes on starts below": Wrong(
         "SES-2", WAITS_ON, GOES_ON, Reply(slots=[[4, 5, 6, 7]]), {"positions": 2, "slots": 4, "prefix": 4}, ALL),
     "what a session has is freed by the turn that goes on": Wrong(
@@ -286,7 +288,6 @@ def snapshot(ledger: Ledger) -> object:
     ("act", "reply", "says"),
     [
         (extend("b"), grant(matched=[ROW, ROW]), "2 matched prefixes, one for each request that starts: expected 1"),
-        (GOES_ON, Reply(matched=[ROW], slots=[[6, 7]]), "one for each request that starts: expected 0"),
         (Reserve("a", 1), Reply(slots=[[6], [8]]), "2 lists of slots, one for each member: expected 1"),
         (extend("b"), grant(slots=[[6, 7], [8, 9]]), "2 lists of slots, one for each member: expected 1"),
         (Checkpoint("a", 4), Reply(slots=[[], []]), "2 lists of slots, the row's from protected to k: expected 1"),
@@ -295,7 +296,7 @@ def snapshot(ledger: Ledger) -> object:
     ],
 )
 def test_a_wrong_count_is_the_adapters(act: Action, reply: Reply, says: str) -> None:
-    monitor = judged(ALL, [*WAITS_ON, *BESIDE[3:]] if act == GOES_ON else BESIDE)
+    monitor = judged(ALL, BESIDE)
     before = snapshot(monitor.ledger)
     with pytest.raises(WrongInput) as error:
         monitor.step(act, reply)
