@@ -42,24 +42,26 @@ def remembering() -> Callable[[Ledger], Hashable]:
 def with_tokens(ledger: Ledger) -> list[tuple[Ends, Cached]]:
     """The state up to renaming, but for its tokens: where each request and session ends, and what is cached.
 
-    A key with several pages has them told apart by who reads which. For that the requests have numbers, and there is
-    one form for each way to number them; one form only without DUPLICATES. Sessions keep their names' order.
+    Sessions have numbers, for their turns to name. A key with several pages has them told apart by who reads which: for
+    that the requests have numbers as well. There is one form for each way to number them.
     """
-    ends = {req: (request.trail[-1], mark(ledger, req)) for req, request in ledger.requests.items()}
-    sessions = sorted(ledger.sessions)
-    idle = [_of_session(ledger, name, number) for number, name in enumerate(sessions)]
-    if not ledger.world.has("DUPLICATES"):
-        keys: dict[Tag, Hashable] = dict.fromkeys(ledger.index, ())
-        return [(tuple(sorted([*ends.values(), *idle])), frozenset(keys.items()))]
     forms: list[tuple[Ends, Cached]] = []
-    for reqs in permutations(ends):
-        numbered = sorted([*((tag, (*each, reqs.index(req))) for req, (tag, each) in ends.items()), *idle])
-        readers: dict[PageId, list[int]] = {}
-        for number, holder in enumerate((*reqs, *sessions)):
-            for page in ledger.locks.get(holder, ()):
-                readers.setdefault(page, []).append(number)
-        cached = ((key, sorted(readers.get(page, []) for page in entry.pages)) for key, entry in ledger.index.items())
-        forms.append((tuple(numbered), frozenset((key, tuple(map(tuple, pages))) for key, pages in cached)))
+    for sessions in permutations(ledger.sessions):
+        ends = {req: (request.trail[-1], mark(ledger, req, sessions)) for req, request in ledger.requests.items()}
+        idle = [_of_session(ledger, name, number) for number, name in enumerate(sessions)]
+        if not ledger.world.has("DUPLICATES"):
+            keys: dict[Tag, Hashable] = dict.fromkeys(ledger.index, ())
+            forms.append((tuple(sorted([*ends.values(), *idle])), frozenset(keys.items())))
+            continue
+        for reqs in permutations(ends):
+            numbered = sorted([*((tag, (*each, reqs.index(req))) for req, (tag, each) in ends.items()), *idle])
+            readers: dict[PageId, list[int]] = {}
+            for number, holder in enumerate((*reqs, *sessions)):
+                for page in ledger.locks.get(holder, ()):
+                    readers.setdefault(page, []).append(number)
+            index = ledger.index.items()
+            cached = ((key, sorted(readers.get(page, []) for page in entry.pages)) for key, entry in index)
+            forms.append((tuple(numbered), frozenset((key, tuple(map(tuple, pages))) for key, pages in cached)))
     return forms
 
 
@@ -87,12 +89,12 @@ def _tree(names: Names, ends: Ends, cached: Cached) -> tuple[Hashable, ...]:
     return tree(0)
 
 
-def mark(ledger: Ledger, req: ReqId) -> Mark:
+def mark(ledger: Ledger, req: ReqId, sessions: tuple[SessionId, ...]) -> Mark:
     """All that matters of a request but its tokens. A session's place among them says whose turn it is."""
     request, record = ledger.requests[req], ledger.record(req)
     limit = -1 if request.match_limit is None else request.match_limit
     admitted = len(ledger.admitted[req]) if req in ledger.admitted else -1
-    session = -1 if request.session is None else sorted(ledger.sessions).index(request.session)
+    session = -1 if request.session is None else sessions.index(request.session)
     return record.holds_kv, *record[1:], limit, request.publish, admitted, session
 
 

@@ -1,15 +1,21 @@
-"""Every reachable state of a small world, for the tests that look at each; and two declarations more."""
+"""Every reachable state of a small world, for the tests that look at each; and three declarations more."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvledger.spec.explore import explore
 from kvledger.spec.ledger import Ledger
-from kvledger.spec.world import CAPABILITIES, Declaration, World
-from kvledger.spec.worlds import Scope
+from kvledger.spec.world import Declaration, World
+from kvledger.spec.worlds import KEPT, PLAIN, Scope
 
-# two ways to work that no named world has: an inner key with several pages; several that publish in one call
-LEAVES = Declaration("keeps duplicates, leaves first", capabilities=frozenset(CAPABILITIES), max_batch=1)
+# three ways to work that no named world has: an inner key with several pages; several that publish in one call; a key
+# with several pages that sessions and admitted requests read
+DUPLICATES = PLAIN.capabilities | {"DUPLICATES"}
+LEAVES = Declaration("keeps duplicates, leaves first", capabilities=DUPLICATES, max_batch=1)
 BATCHES = Declaration("publishes while it grows", publishes_on=frozenset({"extend", "decode", "checkpoint"}))
+READERS = KEPT.capabilities | {"SESSIONS", "SPLIT_ADMIT"}
+TALKS = replace(KEPT, name="keeps duplicates and sessions", capabilities=READERS)
 
 
 def reachable(world: World, scope: Scope) -> list[Ledger]:

@@ -21,8 +21,22 @@ from kvledger.spec.explore import Answer, Exploration, explore
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.situations import SITUATIONS, Moment
 from kvledger.spec.world import World
-from kvledger.spec.worlds import A3, B3, BIGRAM, HELD_BACK, KEPT, PLAIN, TWO, WORLDS, Scope
-from kvledger.tests.unit.reachable import BATCHES, LEAVES
+from kvledger.spec.worlds import (
+    A3,
+    B3,
+    BIGRAM,
+    HELD_BACK,
+    JOINT,
+    KEPT,
+    PLAIN,
+    SPECULATIVE,
+    SPLIT,
+    TALKING,
+    TWO,
+    WORLDS,
+    Scope,
+)
+from kvledger.tests.unit.reachable import BATCHES, LEAVES, TALKS
 
 ROOT = Path(__file__).parents[2]
 # states, transitions, length of the longest shortest path
@@ -33,6 +47,10 @@ COUNTS = {
     "DUPLICATES": (895, 18_394, 18),
     "BACKOFF": (2_261, 34_791, 15),
     "KEY_LAG": (1_161, 17_527, 16),
+    "DRAFTS": (1_168, 21_087, 15),
+    "SESSIONS": (4_578, 60_787, 14),
+    "SMALL": (9_478, 133_972, 19),
+    "SPLIT_ADMIT": (1_433, 20_454, 16),
 }
 A2, B2 = ("a", "a"), ("a", "b")
 SMALLER = {
@@ -51,7 +69,23 @@ SMALLER = {
     "two letters": (World(2, 3, 2, 1, PLAIN), Scope(TWO, (("a",),), ("a", "b"), max_kv=2)),
     "key lag": (World(2, 3, 2, 1, BIGRAM), Scope(TWO, (A2, B2), ("a",), max_kv=3)),
     "key lag, three pages": (World(2, 3, 3, 1, BIGRAM), Scope(TWO, (A2,), ("a",), max_kv=3)),
-}
+    "drafts": (World(2, 3, 2, 2, SPECULATIVE), Scope(TWO, (A2,), ("a",), max_kv=3, drafts=(1, 2))),
+    "sessions": (World(1, 2, 3, 1, TALKING), Scope(TWO, (A2,), ("a",), max_kv=2, sessions=(None, "s"))),
+    "sessions that end inside a page": (
+        World(2, 3, 3, 2, TALKING), Scope(TWO, (A2, A3), ("a",), max_kv=3, sessions=("s",))
+    ),
+    "two sessions": (World(1, 2, 2, 1, TALKING), Scope(TWO, (A2,), ("a",), max_kv=2, sessions=("s", "t"))),
+    "admission apart": (World(2, 2, 2, 1, SPLIT), Scope(TWO, (A2,), ("a",), max_kv=2)),
+    "drafts, sessions, admission": (
+        World(1, 2, 2, 1, JOINT), Scope(TWO, (A2,), ("a",), max_kv=2, drafts=(1,), sessions=(None, "s"))
+    ),
+    "duplicates that a session reads": (
+        World(2, 2, 3, 1, TALKS), Scope(TWO, (A2,), ("a",), max_kv=2, sessions=("s",))
+    ),
+    "duplicates that an admitted request reads": (
+        World(2, 2, 2, 1, TALKS), Scope(TWO, (A2,), ("a",), max_kv=1, sessions=(None, "s"))
+    ),
+}  # fmt: skip
 
 
 @cache
@@ -95,7 +129,7 @@ def test_no_state_is_lost_by_forgetting_the_names_of_tokens(name: str) -> None:
     assert images == explored(name).seen
 
 
-@pytest.mark.parametrize("name", ["TINY_A", "NAMESPACES", "DUPLICATES", "BACKOFF"])
+@pytest.mark.parametrize("name", ["TINY_A", "NAMESPACES", "DUPLICATES", "BACKOFF", "DRAFTS", "SESSIONS", "SPLIT_ADMIT"])
 def test_one_answer_of_each_kind_reaches_what_all_answers_reach(name: str) -> None:
     assert explore(*WORLDS[name], least=False).seen == explored(name).seen
 
