@@ -177,7 +177,7 @@ def test_two_calls_become_one() -> None:
 
 def test_a_simpler_call_that_is_fitted_back_is_no_progress() -> None:
     """A turn that keeps less than one token is made to keep one. So shrinking ends, long before its budget does."""
-    acts = [Submit("a", (0,), 0, session="s"), Extend((("a", 1, 0),)), Finish("a", 1, False)]
+    acts: list[Action] = [Submit("a", (0,), 0, session="s"), Extend((("a", 1, 0),)), Finish("a", 1, False)]
     trials: list[int] = []
     assert shrunk("freed_after_handover", acts, trials.append) == acts
     assert trials == [3] * len(trials) and len(trials) < 50
@@ -191,7 +191,7 @@ def test_a_probe_stays_the_call_that_it_is() -> None:
         perform = backend.do
 
         def do(act: Action) -> object:
-            return perform(act) if act in waiting else {}["it raises"]
+            return perform(act) if act in waiting else dict[str, object]()["it raises"]
 
         backend.do = do  # type: ignore[method-assign, assignment]
         return backend
