@@ -177,7 +177,7 @@ def test_two_calls_become_one() -> None:
 
 def test_a_simpler_call_that_is_fitted_back_is_no_progress() -> None:
     """A turn that keeps less than one token is made to keep one. So shrinking ends, long before its budget does."""
-    acts = [Submit("a", (0,), 0, session="s"), Extend((("a", 1, 0),)), Finish("a", 1, False)]
+    acts: list[Action] = [Submit("a", (0,), 0, session="s"), Extend((("a", 1, 0),)), Finish("a", 1, False)]
     trials: list[int] = []
     assert shrunk("freed_after_handover", acts, trials.append) == acts
     assert trials == [3] * len(trials) and len(trials) < 50
@@ -191,12 +191,15 @@ def test_a_probe_stays_the_call_that_it_is() -> None:
         perform = backend.do
 
         def do(act: Action) -> object:
-            return perform(act) if act in waiting else {}["it raises"]
+            if act not in waiting:
+                raise KeyError("it")
+            return perform(act)
 
         backend.do = do  # type: ignore[method-assign, assignment]
         return backend
 
-    waiting, trials = [Submit("a", (0,), 0), Submit("b", (0, 0), 0)], list[int]()
+    waiting: list[Action] = [Submit("a", (0,), 0), Submit("b", (0, 0), 0)]
+    trials: list[int] = []
     lockstep = Lockstep(make, World(rows=3, context_len=7, pages=8, page_size=1))
     for act in waiting:
         lockstep.do(act)

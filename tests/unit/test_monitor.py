@@ -460,10 +460,12 @@ def test_who_ends_may_take_along_what_it_alone_has_read(act: Action) -> None:
 
 
 def test_so_may_an_idle_session_and_an_admitted_request() -> None:
-    for act in (Close("s"), Flush()):
+    session: tuple[Action, ...] = (Close("s"), Flush())
+    for act in session:
         ledger = judged(ALL, [*IDLE, (act, Reply(evicted=[1], freed=Freed((2,), (1,))))]).ledger
         assert not ledger.pages and not ledger.records
-    for act in (Defer("b"), Abort("b")):
+    request: tuple[Action, ...] = (Defer("b"), Abort("b"))
+    for act in request:
         ledger = judged(ALL, [*ADMITTED, (act, Reply(evicted=[1, 2]))]).ledger
         assert not ledger.pages and not ledger.admitted
 
