@@ -95,7 +95,7 @@ def owed_by(ledger: Ledger, act: Action) -> Owed:
             return Owed("DRAFT-1", OF_LENGTHS, frozenset({req}))
         case Close(session):
             turn = ledger.sessions[session].turn
-            return Owed("SES-3", OF_SESSIONS, frozenset({session, turn or session}))
+            return Owed("SES-3", OF_SESSIONS, frozenset({session, session if turn is None else turn}))
         case Finish(req) | Retract(req) | Abort(req) if (talk := ledger.requests[req].session) is not None:
             ends = not isinstance(act, Retract) and ledger.sessions[talk].closing
             rule = "SES-3" if ends else "SES-4" if isinstance(act, Abort) else "SES-1"

@@ -237,8 +237,9 @@ def _goes_on(facts: Facts, _: Ledger) -> str:
     if "slots" in facts:
         new, said = facts["positions"], facts["slots"]
         return (
-            f"{facts['req']} goes on with its session's KV at {facts['prefix']}, so {new} positions are new; "
-            f"the answer gives {said} slots."
+            f"{facts['req']} goes on with its session's KV at {facts['prefix']}, so {new} "
+            f"{'position is' if new == 1 else 'positions are'} new; the answer gives {said} "
+            f"{'slot' if said == 1 else 'slots'}."
         )
     return _kept(facts, _)
 
@@ -308,7 +309,8 @@ def _locked(facts: Facts, ledger: Ledger) -> str:
         was, reads = listing(facts["admitted"]), listing(facts["matched"])
         return f"{facts['req']} was admitted with pages {was} and holds their lock; it starts with pages {reads}."
     if facts["page"] is None:
-        return f"The cache was flushed while {', '.join(facts['holders'])} held KV."
+        held = "KV" if all(map(ledger.holds_row, facts["holders"])) else "KV or the lock of an admission"
+        return f"The cache was flushed while {', '.join(facts['holders'])} held {held}."
     readers = [holder for holder, pages in ledger.locks.items() if facts["page"] in pages]
     who = ", ".join(readers) or "a request that this very call has matched it for"
     return f"Page {facts['page']} was evicted while it is read by {who}."

@@ -181,7 +181,8 @@ class Ledger:
 
     def behind(self, req: ReqId) -> Holder:
         """Under whom the record stands that this request goes on with."""
-        return self.lender(req) or req
+        lender = self.lender(req)
+        return req if lender is None else lender
 
     def tokens_of(self, holder: Holder) -> tuple[Token, ...]:
         """What is known of the tokens behind a holder's record."""

@@ -12,8 +12,21 @@ from dataclasses import replace
 import pytest
 
 from kvledger.reference import backend as reference
-from kvledger.spec.actions import Action, Checkpoint, Extend, Finish, Flush, Submit
-from kvledger.spec.answer import Granted, Refused
+from kvledger.spec.actions import (
+    Abort,
+    Action,
+    Admit,
+    Checkpoint,
+    Close,
+    Decode,
+    Extend,
+    Finish,
+    Flush,
+    Reserve,
+    Retract,
+    Submit,
+)
+from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import CachedView, Make, RecordView, View
 from kvledger.spec.compare import RULE_OF, differences
 from kvledger.spec.ledger import Ledger
@@ -33,6 +46,14 @@ RUN: tuple[Action, ...] = (
 TWINS: tuple[Action, ...] = (  # both compute their one page for themselves, and both publish it
     Submit("a", (1, 2), "n"), Extend((("a", 2, 0),)), Submit("b", (1, 2), "n"), Extend((("b", 2, 0),)),
 )  # fmt: skip
+# t is the first turn of s, and has published the first of its two pages; u will be the next; x runs beside them
+TURN: tuple[Action, ...] = (
+    Submit("x", (7, 7, 7), "n"), Extend((("x", 3, 0),)),
+    Submit("t", (1, 2, 3), "n", session="s"), Extend((("t", 3, 4),)), Checkpoint("t", 3),
+)  # fmt: skip
+IDLE = (*TURN, Finish("t", 3, False))
+WAITS_ON = (*IDLE, Submit("u", (1, 2, 3, 4, 5), "n", session="s"))
+GOES_ON = Extend((("u", 5, 6),))
 Corrupt = Callable[[View, Ledger], View]
 
 
@@ -235,3 +256,193 @@ def test_lengths_by_the_page_are_held_to_the_page() -> None:
     assert list(differences(loose.ledger, right)) == []
     for wrong in (view, record(view, allocated_len=6), record(right, committed_len=4)):
         assert [found.kind for found in differences(loose.ledger, wrong)] == ["has other lengths"]
+
+
+# ---- what a step owes to sessions, and to drafts
+
+
+def with_record(view: View, holder: str, **changes: int) -> View:
+    assert view.records is not None
+    return replace(view, records={**view.records, holder: view.records[holder]._replace(**changes)})
+
+
+def without_record(view: View, holder: str) -> View:
+    return replace(view, records={who: shown for who, shown in (view.records or {}).items() if who != holder})
+
+
+def one_more(view: View, holder: str) -> View:
+    return replace(view, records={**(view.records or {}), holder: RecordView(3, 0, 1, 1)})
+
+
+def row_of(ledger: Ledger, holder: str) -> int:
+    return ledger.records[holder].row or 0
+
+
+# Of a holder that reads one page in the cache and has another of its own
+OF_A_HOLDER: dict[str, Callable[[View, Ledger, str], View]] = {
+    "holds no KV though it should": lambda view, _, who: without_record(view, who),
+    "is on another row": lambda view, ledger, who: with_record(view, who, row=6 - row_of(ledger, who)),
+    "has other lengths": lambda view, ledger, who: with_record(
+        view, who, committed_len=ledger.records[who].committed_len - 1
+    ),
+    "a held row is on the free list": lambda view, ledger, who: rows(view, row_of(ledger, who)),
+    "a private page is on the free list": lambda view, ledger, who: pages(view, ledger.tables[who][-1]),
+    "a locked page is on the free list": lambda view, ledger, who: pages(view, ledger.tables[who][0]),
+    "the page has other locks": lambda view, ledger, who: more_locks(view, ledger.tables[who][0]),
+}
+
+
+@pytest.mark.parametrize("kind", OF_A_HOLDER)
+@pytest.mark.parametrize(
+    ("acts", "holder", "rule"),
+    [
+        (IDLE, "s", "SES-1"),
+        ((*TURN, Retract("t")), "s", "SES-1"),
+        ((*TURN, Close("s")), "t", "SES-3"),
+        ((*WAITS_ON, Close("s")), "s", "SES-3"),
+        ((*WAITS_ON, Abort("u")), "s", "SES-4"),
+        ((*WAITS_ON, GOES_ON), "u", "SES-2"),
+        ((*WAITS_ON, Admit("u")), "s", "SES-2"),
+    ],
+    ids=lambda value: type(value[-1]).__name__ if isinstance(value, tuple) else value,
+)
+def test_what_a_session_keeps_is_named_by_its_own_rule(
+    acts: tuple[Action, ...], holder: str, rule: str, kind: str
+) -> None:
+    """In this step and no other; what has no session is named as ever, and so is a refusal."""
+    monitor, view = performed(reference.make, acts)
+    wrong = OF_A_HOLDER[kind](view, monitor.ledger, holder)
+    assert [found.kind for found in differences(monitor.ledger, wrong)] == [kind]
+    for answer, named in ((Granted(), rule), (Refused("pages"), "ATOM-1"), (None, "GUARD-1")):
+        with pytest.raises(Broken) as broken:
+            monitor.compare(wrong, acts[-1], answer)
+        assert (broken.value.rule, broken.value.facts["kind"]) == (named, kind)
+    monitor.step(Submit("y", (1,), "n"), Reply())
+    with pytest.raises(Broken) as broken:
+        monitor.compare(wrong, Submit("y", (1,), "n"), Granted())
+    assert broken.value.rule == RULE_OF[kind]
+
+
+@pytest.mark.parametrize(
+    ("acts", "holders", "rule"),
+    [
+        (IDLE, "t", "SES-1"),
+        ((*TURN, Abort("t")), "ts", "SES-4"),
+        ((*TURN, Close("s"), Finish("t", 3, False)), "ts", "SES-3"),
+        ((*TURN, Close("s"), Abort("t")), "ts", "SES-3"),
+        ((*IDLE, Close("s")), "s", "SES-3"),
+    ],
+    ids=lambda value: type(value[-1]).__name__ if isinstance(value, tuple) else value,
+)
+def test_and_so_is_what_it_should_have_left(acts: tuple[Action, ...], holders: str, rule: str) -> None:
+    """A record that is still there: the turn's, or the session's."""
+    monitor, view = performed(reference.make, acts)
+    for holder in holders:
+        with pytest.raises(Broken) as broken:
+            monitor.compare(one_more(view, holder), acts[-1], Granted())
+        assert (broken.value.rule, broken.value.facts["subject"]) == (rule, holder)
+
+
+@pytest.mark.parametrize("act", [Finish("t", 3, False), Retract("t"), Abort("t"), Close("s")])
+def test_what_another_holds_is_not_the_sessions_affair(act: Action) -> None:
+    monitor, view = performed(reference.make, (*TURN, act))
+    for wrong, rule in (
+        (with_record(view, "x", committed_len=2), "REC-2"),
+        (without_record(view, "x"), "REC-1"),
+        (replace(view, free_pages=list(view.free_pages or ())[1:]), "PAGE-2"),
+        (replace(view, free_rows=list(view.free_rows or ())[1:]), "ROW-1"),
+    ):
+        with pytest.raises(Broken) as broken:
+            monitor.compare(wrong, act, Granted())
+        assert broken.value.rule == rule
+
+
+def test_only_who_goes_on_with_a_session_owes_it_anything() -> None:
+    """Of two that are extended in one call."""
+    monitor, view = performed(reference.make, (*WAITS_ON, Submit("y", (8, 9), "n"), Extend((("u", 5, 6), ("y", 2, 3)))))
+    for holder, rule in (("u", "SES-2"), ("y", "REC-2"), ("x", "REC-2")):
+        with pytest.raises(Broken) as broken:
+            monitor.compare(with_record(view, holder, committed_len=1, protected_len=0), Flush(), Granted())
+        assert broken.value.rule == rule
+
+
+@pytest.mark.parametrize(
+    ("corrupt", "rule"),
+    [
+        (lambda view: with_record(view, "a", committed_len=4), "DRAFT-1"),  # the drafts are no KV
+        (lambda view: with_record(view, "a", allocated_len=3), "DRAFT-1"),
+        (lambda view: with_record(view, "a", committed_len=7), "DRAFT-1"),
+        (lambda view: with_record(view, "x", committed_len=2), "REC-2"),
+        (lambda view: without_record(view, "a"), "REC-1"),
+        (lambda view: replace(view, table={**(view.table or {}), "a": []}), "TAB-2"),
+    ],
+)
+def test_a_reserve_moves_one_length_and_no_other(corrupt: Callable[[View], View], rule: str) -> None:
+    acts = (*TURN[:2], Submit("a", (1, 2, 3), "n"), Extend((("a", 3, 4),)), Reserve("a", 2))
+    monitor, view = performed(reference.make, acts)
+    assert monitor.ledger.records["a"][1:] == (0, 3, 6)
+    with pytest.raises(Broken) as broken:
+        monitor.compare(corrupt(view), acts[-1], Granted())
+    assert broken.value.rule == rule
+
+
+# ---- a record that is lent
+
+
+def renamed(view: View, **names: str) -> View:
+    """Shown under another name."""
+    records, table = view.records or {}, view.table or {}
+    return replace(view, records={names.get(who, who): shown for who, shown in records.items()},
+                   table={names.get(who, who): shown for who, shown in table.items()})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("acts", "law", "other"),
+    [
+        (TURN, "t", "s"),  # it runs
+        (WAITS_ON, "s", "u"),  # it waits
+        ((*WAITS_ON, Admit("u")), "s", "u"),
+        ((*WAITS_ON, GOES_ON), "u", "s"),
+        ((*WAITS_ON, GOES_ON, Retract("u")), "s", "u"),
+        ((*TURN, Close("s")), "t", "s"),
+    ],
+    ids=lambda value: type(value[-1]).__name__ if isinstance(value, tuple) else value,
+)
+def test_a_lent_record_is_shown_under_the_turn_or_the_session(
+    acts: tuple[Action, ...], law: str, other: str
+) -> None:
+    """Once, and by nobody else; what is wrong of it is said of whom the law has it under."""
+    monitor, view = performed(reference.make, acts)
+    ledger = monitor.ledger
+    assert law in ledger.records and other not in ledger.records
+    mine = renamed(view, **{other: law})
+    for right in (mine, renamed(mine, **{law: other})):
+        assert list(differences(ledger, right)) == []
+        wrong = right
+        for holder in {law, other} & (right.records or {}).keys():
+            wrong = with_record(right, holder, committed_len=1, protected_len=0)
+        assert [(found.kind, found.subject) for found in differences(ledger, wrong)] == [("has other lengths", law)]
+    twice = replace(mine, records={**(mine.records or {}), other: (mine.records or {})[law]})
+    assert [(found.kind, found.subject) for found in differences(ledger, twice)] == [("holds KV without cause", other)]
+    stranger = renamed(mine, **{law: "z"})
+    kinds = [found.kind for found in differences(ledger, stranger)]
+    assert kinds[:2] == ["holds no KV though it should", "holds KV without cause"]
+
+
+def test_what_an_idle_session_has_is_nobody_elses() -> None:
+    """Its last turn is over: the record may not be shown under that any more."""
+    monitor, view = performed(reference.make, (*IDLE, Submit("t", (9,), "n")))
+    wrong = renamed(view, s="t")
+    assert {found.subject for found in differences(monitor.ledger, wrong)} == {"s", "t"}
+
+
+def test_the_turns_of_two_sessions_do_not_change_places() -> None:
+    """A view with the two records the wrong way round."""
+    acts = (
+        Submit("a", (1, 2), "n", session="s"), Submit("b", (3, 4), "n", session="z"),
+        Extend((("a", 2, 0), ("b", 2, 0))), Decode((("b", 1),)),
+    )  # fmt: skip
+    monitor, view = performed(reference.make, acts)
+    assert list(differences(monitor.ledger, renamed(view, a="s", b="z"))) == []
+    found = list(differences(monitor.ledger, renamed(view, a="z", b="s")))
+    assert {each.kind for each in found[:2]} == {"is on another row", "has other lengths"}

@@ -191,12 +191,15 @@ def test_a_probe_stays_the_call_that_it_is() -> None:
         perform = backend.do
 
         def do(act: Action) -> object:
-            return perform(act) if act in waiting else dict[str, object]()["it raises"]
+            if act not in waiting:
+                raise KeyError("it")
+            return perform(act)
 
         backend.do = do  # type: ignore[method-assign, assignment]
         return backend
 
-    waiting, trials = [Submit("a", (0,), 0), Submit("b", (0, 0), 0)], list[int]()
+    waiting: list[Action] = [Submit("a", (0,), 0), Submit("b", (0, 0), 0)]
+    trials: list[int] = []
     lockstep = Lockstep(make, World(rows=3, context_len=7, pages=8, page_size=1))
     for act in waiting:
         lockstep.do(act)

@@ -8,14 +8,28 @@ from dataclasses import replace
 import pytest
 
 from kvledger.reference.backend import Backend as Reference
-from kvledger.spec.actions import Abort, Action, Decode, Evict, Extend, Finish, Flush, Retract, Submit
+from kvledger.spec.actions import (
+    Abort,
+    Action,
+    Admit,
+    Close,
+    Commit,
+    Decode,
+    Evict,
+    Extend,
+    Finish,
+    Flush,
+    Reserve,
+    Retract,
+    Submit,
+)
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import Declaration, Make, RecordView, View
 from kvledger.spec.rules import RULES, VIEW_PARTS
 from kvledger.spec.trace import Step, Trace, judge
 from kvledger.spec.world import CAPABILITIES, World
 from kvledger.tests.engines.oracle import Oracle, Policy
-from kvledger.tests.kit.lockstep import Finding, Lockstep
+from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 from kvledger.tests.kit.verdict import verdicts
 from kvledger.tests.unit.written import Bench, odd
 
@@ -32,6 +46,24 @@ def driven(backend: type[Reference], acts: tuple[Action, ...] = BEFORE, world: W
     for act in acts:
         lockstep.do(act)
     return lockstep
+
+
+VIEW_PARTS_SHOWN = tuple(part.lower() for part in VIEW_PARTS)
+
+
+class ShowsNothing(Reference):
+    """Declares a view and leaves every part of it out; cannot tell what it freed."""
+
+    parts: tuple[str, ...] = ()
+
+    def do(self, act: Action) -> Reply | Refused:
+        """The reference's, without freed."""
+        reply = super().do(act)
+        return replace(reply, freed=None) if isinstance(reply, Reply) else reply
+
+    def view(self) -> View:
+        """Some parts."""
+        return View(**{part: getattr(super(ShowsNothing, self).view(), part) for part in self.parts})
 
 
 # ---- the drain probe
@@ -90,6 +122,43 @@ def test_what_is_refused_in_the_drain_probe_was_lost() -> None:
     assert found.value.rule == "PAGE-2" and lockstep.draining_since == len(BEFORE) + 1
 
 
+TALK: tuple[Action, ...] = (Submit("t", (1, 2, 3), 0, session="s"), Extend((("t", 3, 9),)), Finish("t", 3, False))
+
+DRAFTED: tuple[Action, ...] = (Submit("c", (4, 5), 0), Extend((("c", 2, 9),)), Reserve("c", 3))
+
+
+def test_a_drain_ends_sessions_drafts_and_admissions_too() -> None:
+    admitted: tuple[Action, ...] = (Submit("w", (1, 2), 0), Admit("w"), Submit("u", (1, 2, 3, 9), 0, session="s"))
+    lockstep = driven(Reference, (*TALK, *DRAFTED, *admitted))
+    before = len(lockstep.steps)
+    lockstep.drain()
+    assert [step.act for step in lockstep.steps[before : before + 4]] == [
+        Abort("c"), Abort("w"), Abort("u"), Close("s"),
+    ]  # fmt: skip
+    assert not any((lockstep.ledger.requests, lockstep.ledger.sessions, lockstep.ledger.pages))
+
+
+class ForgetsSessions(ShowsNothing):
+    """A closed session is forgotten, and what it holds with it."""
+
+    def close(self, act: Close) -> Reply | Refused:
+        """Only of idle sessions; whatever it says, it says nothing of what was freed."""
+        session = self.sessions.get(act.session)
+        if session is None or session.turn is not None:
+            return super().close(act)
+        del self.sessions[act.session]
+        return Reply()
+
+
+@pytest.mark.parametrize(("pages", "rule"), [(8, "PAGE-2"), (12, "ROW-1")])
+def test_what_a_closed_session_has_left_is_missed_in_the_drain_probe(pages: int, rule: str) -> None:
+    """By who wants all of the pages; or, where there are more than the rows can take, all of the rows."""
+    lockstep = driven(ForgetsSessions, (*TALK, Close("s")), replace(WORLD, pages=pages))
+    with pytest.raises(Finding) as found:
+        lockstep.drain()
+    assert found.value.rule == rule
+
+
 class EvictsFew(Reference):
     """Refuses to evict more than three pages."""
 
@@ -106,6 +175,36 @@ def test_only_what_the_drain_probe_takes_was_lost() -> None:
     assert (found.value.rule, type(lockstep.steps[-1].act)) == ("PAGE-5", Evict)
 
 
+# ---- content
+
+
+class KeepsRejected(Reference):
+    """Its row lists the slot behind the accepted drafts in place of their last one."""
+
+    def commit(self, act: Commit) -> Reply | Refused:
+        """The reference's, then that."""
+        reply, kv = super().commit(act), self.reqs[act.req].kv
+        row = self.req_to_token_pool.req_to_token[kv.row]
+        row[kv.kv_committed_len - 1] = row[kv.kv_committed_len]
+        return reply
+
+
+@pytest.mark.parametrize(("accepted", "rule"), [((6,), "TAG-1"), ((6, 7), "TAG-1"), ((6, 7, 8), None)])
+def test_what_is_not_accepted_is_not_read(accepted: tuple[int, ...], rule: str | None) -> None:
+    """Slots of rejected drafts hold what is nobody's; where all are accepted the row does end there."""
+    world = replace(WORLD, page_size=1)
+    backend = KeepsRejected if rule else Reference
+    lockstep = Lockstep(backend, world, grade=Grade(view=False), name="odd")
+    for act in DRAFTED:
+        lockstep.do(act)
+    if rule is None:
+        lockstep.do(Commit("c", accepted))
+        return
+    with pytest.raises(Finding) as found:
+        lockstep.do(Commit("c", accepted))
+    assert (found.value.rule, found.value.facts["position"]) == (rule, 1 + len(accepted))
+
+
 # ---- evidence
 
 
@@ -113,24 +212,6 @@ def seen(lockstep: Lockstep) -> dict[str, str]:
     """The word for each rule, had each been armed often enough."""
     armed = dict.fromkeys(RULES, 100)
     return {each.rule.id: each.word for each in verdicts(lockstep.world, armed, undone={}, seen=lockstep.evidence)}
-
-
-VIEW_PARTS_SHOWN = tuple(part.lower() for part in VIEW_PARTS)
-
-
-class ShowsNothing(Reference):
-    """Declares a view and leaves every part of it out; cannot tell what it freed."""
-
-    parts: tuple[str, ...] = ()
-
-    def do(self, act: Action) -> Reply | Refused:
-        """The reference's, without freed."""
-        reply = super().do(act)
-        return replace(reply, freed=None) if isinstance(reply, Reply) else reply
-
-    def view(self) -> View:
-        """Some parts."""
-        return View(**{part: getattr(super(ShowsNothing, self).view(), part) for part in self.parts})
 
 
 def test_a_rule_holds_only_on_evidence() -> None:

@@ -32,6 +32,7 @@ from kvledger.spec.actions import (
     Submit,
 )
 from kvledger.spec.answer import Freed, Granted, Refused, Reply
+from kvledger.spec.backend import View
 from kvledger.spec.edit import Edit
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import WHOLE_EVERY, Monitor
@@ -398,6 +399,22 @@ def test_a_name_is_a_name_however_empty(name: str) -> None:
     assert sorted(monitor.ledger.pages) == [1, 2] and "CACHE-5" in monitor.arms
 
 
+@pytest.mark.parametrize(("session", "turn"), [("", "u"), ("s", ""), ("s", "u")])
+def test_a_session_may_have_an_empty_name_and_so_may_its_turn(session: str, turn: str) -> None:
+    """It goes on with the session's record; and what a close in mid-turn takes is the session's."""
+    first, later = T._replace(session=session), NEXT_TURN._replace(req=turn, session=session)
+    runs: list[Call] = [
+        (first, Reply()), *IDLE[1:], (later, Reply()),
+        (Extend(((turn, 6, 7),)), Reply(slots=[[6, 7]], freed=Freed())),
+    ]  # fmt: skip
+    monitor = judged(ALL, runs)
+    assert monitor.ledger.records == {turn: (1, 2, 6, 6)}
+    monitor.step(Close(session), Reply())
+    with pytest.raises(Broken) as broken:
+        monitor.compare(View(records={}), Close(session), Granted())
+    assert (broken.value.rule, broken.value.facts["subject"]) == ("SES-3", turn)
+
+
 @pytest.mark.parametrize("reply", [Reply(evicted=[1]), Refused("pages", [1]), Reply(published={"a": 2})])
 def test_who_declares_no_cache_speaks_of_none(reply: Reply | Refused) -> None:
     plain = replace(SGLANG, declared=Declaration("no cache", capabilities=frozenset({"PAGED", "ROWS"})))
@@ -461,12 +478,12 @@ def test_who_ends_may_take_along_what_it_alone_has_read(act: Action) -> None:
 
 
 def test_so_may_an_idle_session_and_an_admitted_request() -> None:
-    gone: tuple[Action, ...] = (Close("s"), Flush())
-    for act in gone:
+    session: tuple[Action, ...] = (Close("s"), Flush())
+    for act in session:
         ledger = judged(ALL, [*IDLE, (act, Reply(evicted=[1], freed=Freed((2,), (1,))))]).ledger
         assert not ledger.pages and not ledger.records
-    gone = (Defer("b"), Abort("b"))
-    for act in gone:
+    request: tuple[Action, ...] = (Defer("b"), Abort("b"))
+    for act in request:
         ledger = judged(ALL, [*ADMITTED, (act, Reply(evicted=[1, 2]))]).ledger
         assert not ledger.pages and not ledger.admitted
 

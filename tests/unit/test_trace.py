@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -148,7 +148,7 @@ def test_answers_are_stored_as_they_were_said(tmp_path: Path) -> None:
         (Reply(evicted=[2, 1, 2]), Reply(evicted=(1, 2, 2))),
         (Reply(freed=Freed()), Reply(freed=Freed())),
         (Refused("rows", frozenset({1})), Refused("rows", frozenset({1}))),
-        (Refused("pages", freed=Freed((element,), ())), Refused("pages", freed=Freed((2,)))),
+        (Refused("pages", freed=Freed((element,))), Refused("pages", freed=Freed((2,)))),
         (Refused(), Refused()),
     ]
     again = stored(Trace(World(1, 1, 1, 1), tuple(Step(Flush(), given) for given, _ in replies)), tmp_path)
@@ -292,10 +292,11 @@ def test_a_keyframe_shows_sessions_and_admissions(tmp_path: Path) -> None:
     ],
 )
 def test_a_keyframe_that_lies_about_them_is_wrong_input(
-    tmp_path: Path, part: str, said: Any, expected: str
+    tmp_path: Path, part: str, said: Mapping[str, object], expected: str
 ) -> None:
     trace = stored(performed(), tmp_path, states=True)
-    frames = {len(ACTS): replace(trace.keyframes[len(ACTS)], **{part: said})}
+    changed: dict[str, Any] = {part: said}
+    frames = {len(ACTS): replace(trace.keyframes[len(ACTS)], **changed)}
     with pytest.raises(WrongInput) as error:
         judge(replace(trace, keyframes=frames), "run.json")
     assert f": ledger.{part} = " in str(error.value) and f", expected {expected}" in str(error.value)
