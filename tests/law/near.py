@@ -70,7 +70,8 @@ def near_replies(ledger: Ledger, act: Action, legal: Collection[Answer]) -> Iter
             continue
         yield from (replace(reply, rows=rows) for rows in changed(tuple(reply.rows), range(world.rows + 2)))
         matched, given = (tuple(tuple(each) for each in lists) for lists in (reply.matched, reply.slots))
-        yield from (replace(reply, matched=other) for other in (*one_changed(matched, slots), matched[:-1]))
+        more = (matched[:-1], (*matched, ()))
+        yield from (replace(reply, matched=other) for other in (*one_changed(matched, slots), *more))
         yield from (replace(reply, slots=other) for other in (*one_changed(given, slots), given[:-1]))
         yield from _near_matched(ledger, act, reply)
         gone = tuple(sorted(reply.evicted))
