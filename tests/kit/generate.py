@@ -60,9 +60,9 @@ STRIDE = 7  # of the walk on the ring, to every place of it: the next neighbour 
 KINDS = ("submit", "extend", "decode", "checkpoint", "finish", "retract", "abort", "evict", "flush", "again", "probe",
          "reserve", "commit", "admit", "defer", "match_prefix", "close")  # fmt: skip
 PROFILES = {  # how many of the WIDTH places of the ring each kind has
-    "even": (8, 7, 7, 4, 4, 3, 4, 2, 1, 8, 2, 5, 5, 3, 1, 1, 1),
-    "sharing": (14, 9, 3, 7, 6, 2, 2, 1, 1, 8, 1, 3, 3, 3, 1, 1, 1),
-    "pressure": (11, 8, 7, 3, 2, 3, 3, 1, 1, 9, 2, 5, 5, 3, 1, 1, 1),
+    "even": (8, 7, 7, 4, 4, 3, 4, 2, 1, 8, 4, 4, 4, 3, 1, 1, 1),
+    "sharing": (14, 9, 3, 7, 6, 2, 2, 1, 1, 7, 2, 3, 3, 3, 1, 1, 1),
+    "pressure": (11, 8, 7, 3, 2, 3, 3, 1, 1, 9, 4, 4, 4, 3, 1, 1, 1),
 }
 assert all(sum(places) == WIDTH for places in PROFILES.values()) and gcd(STRIDE, WIDTH) == 1
 

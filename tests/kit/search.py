@@ -26,7 +26,7 @@ from kvledger.tests.kit.load import build
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 from kvledger.tests.kit.shrink import confirmed
 
-BUDGETS = {"quick": 1_000, "ci": 15_000, "deep": 100_000}  # actions
+BUDGETS = {"quick": 1_000, "ci": 20_000, "deep": 100_000}  # actions
 MOVES = 80  # moves of one example
 
 

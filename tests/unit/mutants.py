@@ -26,7 +26,8 @@ EDGE = [
     Mutant("reference", REFERENCE, "min(len(req.tokens), self.world.context_len)",
            "min(len(req.tokens), self.world.context_len - 1)", "PAGE-5"),
     Mutant("reference", REFERENCE, "min(len(req.tokens), self.world.context_len)", "len(req.tokens)", "GUARD-1"),
-    Mutant("reference", REFERENCE, " or req.kv.kv_committed_len >= self.world.context_len for", " for", "GUARD-1"),
+    Mutant("reference", REFERENCE, "any(req.kv.kv_committed_len >= self.world.context_len for req in reqs)", "False",
+           "GUARD-1 RAISES"),
     Mutant("reference", "reference/rows.py", "self.req_to_token[row][start : start + len(slots)] = slots",
            "full = start + len(slots) == len(self.req_to_token[row]); "
            "self.req_to_token[row][start : start + len(slots)] = [*slots[:-1], 0] if full and slots else slots",
@@ -54,7 +55,7 @@ GUARDS = [
 MEMBERS = [
     Mutant("reference", REFERENCE, "any(upto <= len(prefix) for", "any(upto == len(prefix) for", "GUARD-1 RAISES"),
     Mutant("reference", REFERENCE, "for prefix, (_, upto, _) in zip(prefixes, act.batch, strict=True)",
-           "for prefix, (_, upto, _) in zip(prefixes[:1], act.batch[:1], strict=True)", "GUARD-1"),
+           "for prefix, (_, upto, _) in zip(prefixes[:1], act.batch[:1], strict=True)", "GUARD-1 RAISES"),
     Mutant("reference", REFERENCE, "for req, (_, upto, token) in zip(reqs, act.batch, strict=True):",
            "for req, (_, upto, token) in zip(reqs[:1], act.batch[:1], strict=True):", "GUARD-1"),
     Mutant("reference", REFERENCE, "any(not req.caught_up() or", "any(req is reqs[0] and not req.caught_up() or",
