@@ -97,8 +97,9 @@ def owed_by(ledger: Ledger, act: Action) -> Owed:
             turn = ledger.sessions[session].turn
             return Owed("SES-3", OF_SESSIONS, frozenset({session, session if turn is None else turn}))
         case Finish(req) | Retract(req) | Abort(req) if (talk := ledger.requests[req].session) is not None:
-            ends = not isinstance(act, Retract) and ledger.sessions[talk].closing
-            rule = "SES-3" if ends else "SES-4" if isinstance(act, Abort) else "SES-1"
+            ran = isinstance(act, Abort) and req in ledger.records
+            closes = ledger.sessions[talk].closing and not ran and not isinstance(act, Retract)
+            rule = "SES-3" if closes else "SES-4" if isinstance(act, Abort) else "SES-1"
             return Owed(rule, OF_SESSIONS, frozenset({talk, req}))
         case Extend() | Admit():
             reqs = [act.req] if isinstance(act, Admit) else [req for req, _, _ in act.batch]

@@ -470,7 +470,9 @@ def _(m: Moment) -> bool:
 
 @situation("a turn ends whose session is closing", "SES-3 PAGE-6")
 def _(m: Moment) -> bool:
-    return m.closing() and (m.leaver is not None or m.turn in m.ledger.records)
+    if isinstance(m.act, Abort):  # of one that ran SES-4 says that nothing is left
+        return m.closing() and m.turn in m.ledger.records
+    return m.closing() and m.leaver is not None
 
 
 @situation("an idle session is closed that holds KV", "SES-3 PAGE-2 PAGE-6")
@@ -482,8 +484,7 @@ def _(m: Moment) -> bool:
 
 @situation("a running turn is aborted", "SES-4")
 def _(m: Moment) -> bool:
-    running = m.turn is not None and m.leaver is not None
-    return m.granted and isinstance(m.act, Abort) and running and not m.closing()
+    return m.granted and isinstance(m.act, Abort) and m.turn is not None and m.leaver is not None
 
 
 @situation("a waiting turn is aborted whose session holds KV", "SES-4")

@@ -33,12 +33,11 @@ def back(ledger: Ledger, act: Abort) -> Back:
     """What comes back: of a request that runs all that is private, and if it is a turn, its session is empty. Of one
     that waits nothing, and its session keeps what it has, unless it is closing."""
     session = ledger.requests[act.req].session
-    closing = session is not None and ledger.sessions[session].closing
     if ledger.holds_row(act.req):
-        return Back(leaving=(act.req,), rule="PAGE-6" if session is None else "SES-3" if closing else "SES-4")
+        return Back(leaving=(act.req,), rule="PAGE-6" if session is None else "SES-4")
     if session is None or session not in ledger.records:
         return NOTHING
-    if closing:
+    if ledger.sessions[session].closing:
         return Back(leaving=(session,), rule="SES-3")
     return Back(cut=(Cut(session, ledger.records[session].committed_len, "SES-4"),))
 

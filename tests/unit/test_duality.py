@@ -212,9 +212,9 @@ def emptied(ledger: Ledger, act: Action) -> str | None:
     """The rule that says of a session that it is left with nothing."""
     match act:
         case Finish(req) | Abort(req) if (name := ledger.requests[req].session) is not None:
-            if ledger.sessions[name].closing:
-                return "SES-3"
-            return "SES-4" if isinstance(act, Abort) and req in ledger.records else None
+            if isinstance(act, Abort) and req in ledger.records:
+                return "SES-4"
+            return "SES-3" if ledger.sessions[name].closing else None
         case Close(name) if ledger.sessions[name].turn is None:
             return "SES-3"
     return None

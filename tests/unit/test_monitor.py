@@ -217,7 +217,7 @@ WRONG: dict[str, Wrong] = {
     "a closed session outlives its turn's end": Wrong(
         "SES-3", [*TURN, (Close("s"), Reply())], Finish("t", 4, False), Reply(freed=Freed()), {"holder": "t"}, ALL),
     "a closed session outlives its turn's abort": Wrong(
-        "SES-3", [*TURN, (Close("s"), Reply())], Abort("t"), Reply(freed=Freed((2,))), {"holder": "t"}, ALL),
+        "SES-4", [*TURN, (Close("s"), Reply())], Abort("t"), Reply(freed=Freed((2,))), {"holder": "t"}, ALL),
     "a closed session outlives the turn that waited": Wrong(
         "SES-3", [*WAITS_ON, (Close("s"), Reply())], Abort("u"), Reply(freed=Freed((), (1,))), {"holder": "s"}, ALL),
     "an idle session outlives its close": Wrong(
