@@ -38,6 +38,7 @@ from kvledger.spec.world import ReqId, SessionId, Token, World
 from kvledger.tests.kit.probes import forbidden
 
 Draw: TypeAlias = tuple[int, int, int, int]  # each in [0, WIDTH)
+Way: TypeAlias = tuple[str, bool]  # why a call is forbidden, and whether somebody else in its batch is right
 Pool: TypeAlias = tuple[int, int, int, int]  # page_size, rows, pages, context_len
 WIDTH = 66
 REQUESTS = ("A", "B", "C", "D", "E")
@@ -75,11 +76,11 @@ class Traffic(NamedTuple):
     ring: tuple[str, ...]
     alike: bool
     narrow: bool
-    probed: Counter[str]
+    probed: Counter[Way]
     prompts: dict[ReqId, int]
 
     @classmethod
-    def of(cls, profile: str, alike: bool, probed: Counter[str]) -> Traffic:
+    def of(cls, profile: str, alike: bool, probed: Counter[Way]) -> Traffic:
         """The ring of a profile: equal kinds side by side."""
         ring = tuple(kind for kind, places in zip(KINDS, PROFILES[profile], strict=True) for _ in range(places))
         return cls(ring, alike, profile == "sharing", probed, {})
@@ -133,12 +134,12 @@ def _submit(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
     size = ledger.world.page_size
     width = ledger.world.context_len
     lengths = (2 * size, size + 1, 2 * size + 1, width, size, 5, 1, 3 * size, width + 1)
-    length = min(lengths[i % 2 * (i // 2 % 4) if traffic.narrow else i % 9], width + 1)
+    length = min(lengths[(0, 0, 1, 3, 0, 2, 3, 0)[i % 8] if traffic.narrow else i % 9], width + 1)
     tokens = STEMS[0 if traffic.narrow else i // 9 % 2][:length]
     if j % 4 == 0 and not traffic.narrow:
         other = (LOOKALIKES[j // 4 % 3],)
         tokens = (*other, *tokens[1:]) if j // 12 % 2 else (*tokens[:-1], *other)
-    session = _session(ledger, draw) if ledger.world.has("SESSIONS") else None
+    session = _session(ledger, traffic, draw) if ledger.world.has("SESSIONS") else None
     if session is not None:
         known = ledger.sessions.get(session)
         tokens = tokens if known is None else _next_turn(ledger, session, tokens, draw)
@@ -146,18 +147,18 @@ def _submit(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
         traffic.prompts[idle[0]] = len(tokens)
         return Submit(idle[0], tokens, namespace, None, k % 8 != 5 or not ledger.world.has("BARRED"), session)
     limits = (0, size, 2 * size, 1, size + 1, 2 * size - 1)
-    limit = limits[k // 8 % 6] if k % 8 == 7 and ledger.world.has("MATCH_LIMIT") else None
+    limit = limits[k // 4 % 6] if k % 4 == 3 and ledger.world.has("MATCH_LIMIT") else None
     namespace = NAMESPACES[(1, 2, 3, 0, 0, 0)[j % 6] if ledger.world.has("NAMESPACES") else 0]
     traffic.prompts[idle[0]] = len(tokens)
     return Submit(idle[0], tokens, namespace, limit, k % 8 != 5 or not ledger.world.has("BARRED"))
 
 
-def _session(ledger: Ledger, draw: Draw) -> SessionId | None:
-    """One in three submits is a turn, of the first session that has none; or else of nobody."""
+def _session(ledger: Ledger, traffic: Traffic, draw: Draw) -> SessionId | None:
+    """One in three submits is a turn, one in six where much is to be shared: of the first session that has none."""
     _, i, j, k = draw
     idle = [name for name in SESSIONS if name not in ledger.sessions or ledger.sessions[name].turn is None]
     idle.sort(key=lambda name: name not in ledger.records)  # who holds KV goes on first
-    return idle[j % len(idle)] if idle and (i + k) % 3 == 0 else None
+    return idle[j % len(idle)] if idle and (i + k) % (6 if traffic.narrow else 3) == 0 else None
 
 
 def _next_turn(ledger: Ledger, session: SessionId, other: tuple[Token, ...], draw: Draw) -> tuple[Token, ...]:
@@ -307,18 +308,22 @@ def _flush(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
 
 
 def _probe(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
-    """A call that the law forbids: for the reason that came up least so far, and one of the calls that it forbids; each
-    second time one where somebody else in the batch is right."""
+    """A call that the law forbids, for the reason that came up least so far; as a reason of its own counts what it is
+    where somebody else in the batch is right."""
     if not ledger.world.has("GUARDED") or not ledger.requests:
         return None
     idle = next((req for req in REQUESTS if req not in ledger.requests), "F")
     reasons = forbidden(ledger, idle, NAMESPACES[0])
-    reason = min(sorted(reasons), key=traffic.probed.__getitem__)
-    traffic.probed[reason] += 1
-    acts = reasons[reason]
-    beside: list[Action] = [act for act in acts if isinstance(act, Extend | Decode) and len(act.batch) > 1]
-    acts = beside if beside and draw[2] % 2 else acts
-    return acts[draw[1] % len(acts)]
+    beside = {(reason, True): [act for act in acts if _has_company(act)] for reason, acts in reasons.items()}
+    ways = {(reason, False): acts for reason, acts in reasons.items()}
+    ways |= {way: acts for way, acts in beside.items() if acts}
+    way = min(sorted(ways), key=traffic.probed.__getitem__)
+    traffic.probed[way] += 1
+    return ways[way][draw[1] % len(ways[way])]
+
+
+def _has_company(act: Action) -> bool:
+    return isinstance(act, Extend | Decode) and len(act.batch) > 1
 
 
 CANDIDATES: dict[str, Callable[[Ledger, Traffic, Draw], Action | None]] = {

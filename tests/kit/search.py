@@ -21,7 +21,7 @@ from kvledger.spec.backend import Make
 from kvledger.spec.trace import Step
 from kvledger.spec.world import World
 from kvledger.tests.kit.deviations import Deviation
-from kvledger.tests.kit.generate import POOLS, PROFILES, WIDTH, Draw, Pool, Traffic, next_action, worlds
+from kvledger.tests.kit.generate import POOLS, PROFILES, WIDTH, Draw, Pool, Traffic, Way, next_action, worlds
 from kvledger.tests.kit.load import build
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 from kvledger.tests.kit.shrink import confirmed
@@ -40,7 +40,7 @@ class Outcome:
     examples: int = 0
     armed: Counter[str] = field(default_factory=Counter)
     undone: Counter[str] = field(default_factory=Counter)
-    probed: Counter[str] = field(default_factory=Counter)
+    probed: Counter[Way] = field(default_factory=Counter)
     evidence: set[str] = field(default_factory=set)
     finding: Finding | None = None
     deviated: Counter[Deviation] = field(default_factory=Counter)  # known ones, and how often a run ended in them
