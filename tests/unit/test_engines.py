@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -199,3 +200,20 @@ def test_one_engine_a_call(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(WrongInput, match="have an environment each") as complaint:
         load_backend("vllm")
     assert not isinstance(complaint.value, Elsewhere)
+
+
+def test_the_page_states_how_long_each_file_is() -> None:
+    """In lines, of all the files that a row names."""
+    page = (ROOT / "tests/engines/README.md").read_text()
+    rows = re.findall(r"^\| (\[\w+\.py\].*?) \| (\d+) \|", page, re.MULTILINE)
+    assert len(rows) == 7
+    for names, lines in rows:
+        files = re.findall(r"\]\((\w+\.py)\)", names)
+        assert sum(len((ROOT / "tests/engines" / file).read_text().splitlines()) for file in files) == int(lines), names
+
+
+def test_the_page_tells_every_deviation() -> None:
+    """Each stored run is linked, and each link leads to one."""
+    page = (ROOT / "tests/engines/README.md").read_text()
+    stored = {path.name for path in (ROOT / "tests/engines/deviations").glob("*.itf.json")}
+    assert set(re.findall(r"\(deviations/([\w.-]+\.itf\.json)\)", page)) == stored
