@@ -29,9 +29,11 @@ def requires(ledger: Ledger, act: MatchPrefix) -> str | None:
         return "the backend does not declare SPLIT_ADMIT"
     if act.req not in ledger.requests:
         return "the request is not live"
-    if act.req in ledger.admitted or ledger.behind(act.req) in ledger.records:
-        return "the request has its match already, or its session's record"
-    return None
+    if ledger.holds_row(act.req):
+        return "the request holds a row"
+    if act.req in ledger.admitted:
+        return "the request is admitted already"
+    return None if ledger.lender(act.req) is None else "the turn goes on with its session's record"
 
 
 def members(ledger: Ledger, act: MatchPrefix) -> list[Member]:

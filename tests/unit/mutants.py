@@ -20,6 +20,7 @@ class Mutant(NamedTuple):
 
 
 REFERENCE, RELEASE = "reference/backend.py", "reference/release.py"
+ALLOCATION, SESSIONS = "reference/allocation.py", "reference/sessions.py"
 BLOCKS = "tests/engines/blocks.py"
 # The edge of the row
 EDGE = [
@@ -93,4 +94,48 @@ WIDTH = [
     Mutant("reference", "reference/allocator.py", "slots[:: self.page_size]",
            "slots[:: min(self.page_size, 4)]", "RAISES"),
 ]  # fmt: skip
-MUTANTS = [*EDGE, *GUARDS, *MEMBERS, *DEPTH, *WIDTH]
+# How far slots are reserved, what is committed of them, and what is left behind
+DRAFTS = [
+    Mutant("reference", ALLOCATION, "max(kv.kv_allocated_len, length))", "length)", "DRAFT-1"),
+    Mutant("reference", ALLOCATION, "tree_cache.page_ceil(kv.kv_committed_len + num_tokens)",
+           "tree_cache.page_ceil(kv.kv_allocated_len + num_tokens)", "DRAFT-1 PAGE-5"),
+    Mutant("reference", REFERENCE, "if committed > req.kv.kv_allocated_len:",
+           "if committed > self.tree_cache.page_ceil(req.kv.kv_allocated_len):", "GUARD-1"),
+    Mutant("reference", REFERENCE, "req.kv.kv_committed_len = committed",
+           "req.kv.kv_committed_len = req.kv.kv_allocated_len", "REC-2"),
+    Mutant("reference", REFERENCE, "any(not req.caught_up() or req.kv.over_allocated for req in reqs)",
+           "any(not req.caught_up() for req in reqs)", "GUARD-1"),
+    Mutant("reference", RELEASE, "free(row[tree_cache.page_ceil(length) : kv.kv_allocated_len])",
+           "free(row[tree_cache.page_ceil(length) : kv.kv_committed_len])", "PAGE-6 SES-3 SES-4"),
+]  # fmt: skip
+# The record between two turns. A lock that stays behind shows when the record is given up: a close, an abort, a flush.
+TURNS = [
+    Mutant("reference", SESSIONS, "free_tail(self.kv, length, tree_cache)",
+           "free_tail(self.kv, self.kv.kv_committed_len, tree_cache)", "PAGE-6"),
+    Mutant("reference", SESSIONS, "length = min(self.kv.kv_committed_len, len(req.tokens) - 1)",
+           "length = tree_cache.page_floor(min(self.kv.kv_committed_len, len(req.tokens) - 1))", "SES-2"),
+    Mutant("reference", SESSIONS, "req.last_node, self.last_node = self.last_node, tree_cache.root_node", "pass",
+           "SES-3 SES-4 EVICT-2"),
+    Mutant("reference", SESSIONS, "self.last_node, req.last_node = req.last_node, tree_cache.root_node", "pass",
+           "SES-3 SES-4 EVICT-2"),
+    Mutant("reference", REFERENCE, "            if session.closing:\n",
+           "            if session.closing and not session.kv.holds_kv:\n", "SES-3"),
+    Mutant("reference", REFERENCE, "0 if req.kv.from_session else act.upto", "act.upto", "CACHE-3"),
+    Mutant("reference", REFERENCE, "session.restore(self.reqs[rid], len(matches[rid].device_indices), self.tree_cache)",
+           "pass", "TAG-1"),
+    Mutant("reference", REFERENCE, "session.turn is not None or session.extra_key != act.namespace",
+           "session.turn is not None", "GUARD-1"),
+    Mutant("reference", REFERENCE, "length >= max(session.kv.cache_protected_len, 1)",
+           "length >= session.kv.cache_protected_len", "GUARD-1"),
+]  # fmt: skip
+# The lock of an admission
+ADMISSION = [
+    Mutant("reference", REFERENCE, "req.move_lock(req.match.last_node, self.tree_cache)", "pass", "LOCK-1"),
+    Mutant("reference", REFERENCE,
+           "req.match = None\n        req.move_lock(self.tree_cache.root_node, self.tree_cache)", "req.match = None",
+           "LOCK-1"),
+    Mutant("reference", REFERENCE, "                if req.match is None:\n", "                if True:\n", "ATOM-1"),
+    Mutant("reference", REFERENCE, "req.kv.holds_kv or req.match is not None for req", "req.kv.holds_kv for req",
+           "LOCK-2"),
+]  # fmt: skip
+MUTANTS = [*EDGE, *GUARDS, *MEMBERS, *DEPTH, *WIDTH, *DRAFTS, *TURNS, *ADMISSION]

@@ -272,9 +272,15 @@ CASES: dict[str, list[Case]] = {
         Case(without("SPLIT_ADMIT"), WAITS, MatchPrefix("a"), MatchPrefix("a"), ALL),
     ],
     "match_prefix: the request is not live": [Case(ALL, WAITS, MatchPrefix("b"), MatchPrefix("a"))],
-    "match_prefix: the request has its match already, or its session's record": [
-        Case(ALL, [*ADMITTED, TWO[1]], MatchPrefix("a"), MatchPrefix("b")),
+    "match_prefix: the request holds a row": [
         Case(ALL, [*STARTED, TWO[1]], MatchPrefix("a"), MatchPrefix("b")),
+        Case(ALL, TURN, MatchPrefix("t"), Retract("t")),
+    ],
+    "match_prefix: the request is admitted already": [
+        Case(ALL, [*ADMITTED, TWO[1]], MatchPrefix("a"), MatchPrefix("b")),
+        Case(ALL, [*WAITS_TO_GO_ON, (Admit("u"), Reply())], MatchPrefix("u"), Defer("u")),
+    ],
+    "match_prefix: the turn goes on with its session's record": [
         Case(ALL, [*WAITS_TO_GO_ON, WAITS[0]], MatchPrefix("u"), MatchPrefix("a")),
         Case(ALL, [*TURN, (Retract("t"), Reply())], MatchPrefix("t"), Admit("t")),
         Case(ALL, [*WAITS_TO_GO_ON, (Submit("w", (1,), "n", session="new"), Reply())], MatchPrefix("u"),
