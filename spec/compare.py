@@ -84,7 +84,10 @@ class Owed(NamedTuple):
 
     def named(self, difference: Difference) -> str | None:
         """The rule that this disagreement breaks, if it is one of these."""
-        about = difference.subject in self.holders or difference.subject.startswith(("row ", "page "))
+        if difference.law.startswith("held by "):  # a row, or a private page
+            about = difference.law.removeprefix("held by ") in self.holders
+        else:
+            about = difference.subject in self.holders or difference.subject.startswith(("row ", "page "))
         return self.rule if about and difference.kind in self.kinds else None
 
 

@@ -27,7 +27,7 @@ from kvledger.tests.kit.load import NAMES, load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
 from kvledger.tests.kit.shrink import CALLS, SECONDS, Shrunk, calls_of, run_again, shrink
-from kvledger.tests.kit.verdict import DEVIATES, ENOUGH, HOLDS, UNREACHED, UNSEEN, Verdict, counted, verdicts
+from kvledger.tests.kit.verdict import ENOUGH, HOLDS, UNREACHED, UNSEEN, Verdict, counted, verdicts
 from kvledger.tests.report import json_file
 from kvledger.tests.report.terminal import Screen, show
 
@@ -141,10 +141,11 @@ def check(target: str, args: argparse.Namespace) -> Report:
                      deviating={each.rule for each in known})  # fmt: skip
     if outcome.finding is not None:
         return _broken(target, outcome, found, args, grade, known)
-    mended = [each for each in known if not still_shows(each)]
+    mended = [each for each in known if not still_shows(each, target)]
     unreached = [verdict for verdict in found if verdict.word == UNREACHED]
     code = 1 if mended else 2 if unreached else 0
-    lines = [*_conforms(outcome, found, seconds, enough, code), *_deviations(known, mended, outcome), f"  exit {code}"]
+    lines = _conforms(outcome, found, seconds, enough, code, known)
+    lines += [*_deviations(known, mended, outcome), f"  exit {code}"]
     return Report(target, outcome, found, code, "\n".join(lines))
 
 
@@ -156,11 +157,12 @@ def _spoken_of(world: World, sizes: tuple[Pool, ...]) -> World:
     return replace(world, declared=replace(world.declared, capabilities=capabilities))
 
 
-def _conforms(outcome: Outcome, found: list[Verdict], seconds: float, enough: int, code: int) -> list[str]:
+def _conforms(
+    outcome: Outcome, found: list[Verdict], seconds: float, enough: int, code: int, known: Sequence[Deviation]
+) -> list[str]:
     declared = outcome.world.declared
     held = [verdict for verdict in found if verdict.word == HOLDS and verdict.rule.must]
-    broken = [verdict for verdict in found if verdict.word == DEVIATES and verdict.rule.must]
-    but = f", but for what it is known not to keep: {', '.join(each.rule.id for each in broken)}" if broken else ""
+    but = f", but for what it is known not to keep: {', '.join(sorted({each.rule for each in known}))}" if known else ""
     least = min(held, key=lambda verdict: verdict.armed) if held else None
     lines = [
         f"{WORDS[code]}  {declared.title}{but}",
@@ -184,19 +186,24 @@ def _conforms(outcome: Outcome, found: list[Verdict], seconds: float, enough: in
 def _deviations(known: Sequence[Deviation], mended: Collection[Deviation], outcome: Outcome) -> list[str]:
     lines = []
     for each in known:
-        where, times = f"{each.witness.parent.name}/{each.witness.name}", outcome.deviated[each]
+        where, times = _near(each.witness), outcome.deviated[each]
         how = "MENDED, so its entry must go" if each in mended else f"{times} runs ended in it"
         lines.append(f"  DEVIATES  {deviations.title(each)} by {each.by}, {each.kind}: {each.reason}")
         lines.append(f"            {where}, {deviations.length(each)} actions; {how}")
     return lines
 
 
-def still_shows(deviation: Deviation) -> bool:
-    """Whether the stored run still ends in what the entry says."""
+def _near(path: Path) -> str:
+    """A path as one would type it here."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def still_shows(deviation: Deviation, target: str) -> bool:
+    """Whether the stored run, on this backend, still ends in what the entry says."""
     trace = read(deviation.witness)
     calls, drain = calls_stored(trace), trace.draining_since is not None
-    found, lockstep = run_again(load_backend(trace.backend), trace.world, calls, grade=grade_of(trace),
-                                name=trace.backend, drain=drain)  # fmt: skip
+    make, grade = load_backend(target), grade_of(trace)
+    found, lockstep = run_again(make, trace.world, calls, grade=grade, name=target, drain=drain)
     return found is not None and deviation.explains(found, lockstep.world, lockstep.steps)
 
 
@@ -328,7 +335,7 @@ def as_json(report: Report) -> dict[str, object]:
         "exit": report.code,
         "seed": report.outcome.seed,
         "actions": report.outcome.actions,
-        "deviations": {f"{each.rule} by {each.by}": times for each, times in report.outcome.deviated.items()},
+        "deviations": {each.witness.name: times for each, times in report.outcome.deviated.items()},
         "rules": {
             verdict.rule.id: {"name": verdict.rule.name, "verdict": verdict.word, "armed": verdict.armed}
             for verdict in report.verdicts

@@ -84,7 +84,7 @@ def read_file(path: Path) -> tuple[Deviation, ...]:
         entries = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise WrongInput(f"deviations {path}: expected a TOML file that can be read, but: {error}") from None
-    if set(entries) - {"deviation"} or not isinstance(entries.get("deviation", []), list):
+    if set(entries) != {"deviation"} or not isinstance(entries.get("deviation", []), list):
         raise WrongInput(f"deviations {path}: expected entries [[deviation]] and nothing else")
     return tuple(_entry(entry, path, number) for number, entry in enumerate(entries.get("deviation", []), 1))
 
@@ -93,7 +93,8 @@ def _entry(entry: object, path: Path, number: int) -> Deviation:
     where = f"deviations {path}, entry {number}"
     known_fields = {field.name for field in fields(Deviation)}
     if not isinstance(entry, dict) or not known_fields.issuperset(entry):
-        raise WrongInput(f"{where}: expected {', '.join(sorted(known_fields))}")
+        strange = sorted(set(entry) - known_fields) if isinstance(entry, dict) else entry
+        raise WrongInput(f"{where}: {strange} is none of {', '.join(sorted(known_fields))}")
     lists = {name: entry.get(name, []) for name in ("when", "backends")}
     texts = {name: entry.get(name) for name in ("rule", "by", "kind", "reason", "witness")}
     for name, text in texts.items():

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from kvledger.spec.actions import Abort, Evict, Finish, Submit
 from kvledger.spec.backend import Make
 from kvledger.spec.explore import explore
-from kvledger.spec.rules import RULES, Rule
+from kvledger.spec.rules import RULES, Rule, declared
 from kvledger.spec.situations import SITUATIONS
 from kvledger.spec.world import WrongInput
 from kvledger.spec.worlds import WORLDS
@@ -38,7 +38,11 @@ SGLANG = (idle_sum_holds, page_check_holds)
 
 def matrix() -> str:
     """One line a rule: what it says, who owes it, what shows it, and by how much evidence it is known."""
-    armed = {name: _checked(name).armed for name in ("reference", "blocks")}
+    checked = {name: _checked(name) for name in ("reference", "blocks")}
+    armed = {
+        name: {rule.id: outcome.armed[rule.id] * declared(rule, outcome.world.declared) for rule in RULES.values()}
+        for name, outcome in checked.items()
+    }
     reached = {world: explore(*WORLDS[world]).reached for world in WORLDS}
     broken, caught = stored(BROKEN), {fault: expected(fault)[0] for fault in FAULTS}
     lines = [

@@ -130,6 +130,7 @@ TURNS = [
 ]  # fmt: skip
 # The lock of an admission
 ADMISSION = [
+    Mutant("reference", REFERENCE, "if req is None or self.lender(req) is not None:", "if req is None:", "GUARD-1"),
     Mutant("reference", REFERENCE, "req.move_lock(req.match.last_node, self.tree_cache)", "pass", "LOCK-1"),
     Mutant("reference", REFERENCE,
            "req.match = None\n        req.move_lock(self.tree_cache.root_node, self.tree_cache)", "req.match = None",

@@ -28,7 +28,7 @@ from kvledger.spec.actions import (
 )
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import CachedView, Make, RecordView, View
-from kvledger.spec.compare import RULE_OF, differences
+from kvledger.spec.compare import OF_SESSIONS, RULE_OF, Difference, Owed, differences
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.page import CACHED, PRIVATE, Page
@@ -447,3 +447,11 @@ def test_the_turns_of_two_sessions_do_not_change_places() -> None:
     assert list(differences(monitor.ledger, renamed(view, a="s", b="z"))) == []
     found = list(differences(monitor.ledger, renamed(view, a="z", b="s")))
     assert {each.kind for each in found[:2]} == {"is on another row", "has other lengths"}
+
+
+@pytest.mark.parametrize(("held_by", "rule"), [("t", "SES-1"), ("s", "SES-1"), ("somebody else", None)])
+def test_what_is_owed_to_a_session_is_owed_to_nobody_else(held_by: str, rule: str | None) -> None:
+    """Another request's page on the free list breaks the rule of pages, whatever the step was about."""
+    owed = Owed("SES-1", OF_SESSIONS, frozenset({"t", "s"}))
+    found = Difference("a private page is on the free list", "page 3", f"held by {held_by}", "free")
+    assert owed.named(found) == rule
