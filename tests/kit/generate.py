@@ -267,9 +267,13 @@ def _holder(ledger: Ledger, i: int) -> ReqId | None:
 
 
 def _checkpoint(ledger: Ledger, _: Traffic, draw: Draw) -> Action | None:
+    """Of a first turn, if there is one, each second time: what its session goes on with is the cache's then."""
     req = _holder(ledger, draw[1])
     if req is None:
         return None
+    held = (each for each in ledger.requests if ledger.holds_row(each) and ledger.may_publish(each, "checkpoint"))
+    first = next((each for each in held if ledger.requests[each].session is not None), None)
+    req = first if first is not None and draw[3] % 2 else req
     record = ledger.records[req]
     gap = draw[2] % 3 if draw[3] % 4 == 0 else 0
     return Checkpoint(req, max(record.committed_len - gap, record.protected_len))

@@ -32,7 +32,7 @@ FAULTS = {
     "salt_ignored": "NS-1",
     "hash_not_chained": "CACHE-4",
     "rejected_dropped": "DRAFT-1",
-    "pending_published": "CACHE-3",
+    "pending_published": "CACHE-3 DRAFT-2",
 }
 SPOILT = {
     "lose_a_free_block": "PAGE-2",
