@@ -138,7 +138,7 @@ SHORTEST = {  # calls of the shortest program that trips a fault, written by han
 def test_shrinking_keeps_the_rule_and_shortens(fault: str) -> None:
     """To the shortest program, or to one that has a call more; an honest backend goes through it."""
     make, grade = load_backend(f"kvledger.tests.zoo.{fault}:make"), Grade()
-    found = search(make, name=fault, budget=2_000, seed_number=1, grade=grade)
+    found = search(make, name=fault, budget=BUDGETS["ci"], seed_number=1, grade=grade)
     assert found.finding is not None
     small = shrink(make, found.world, found.steps, found.finding, grade=grade, name=fault,
                    draining_since=found.draining_since)  # fmt: skip
