@@ -139,7 +139,7 @@ def _as_expected(catch: Catch) -> bool:
 
 
 def _table(caught: list[Catch]) -> str:
-    lines = [f"{'fault':28}{'rule':9}{'at strike':>10}{'no view':>9}{'as':>9}{'later':>10}{'shrunk':>8}{'over':>6}"]
+    lines = [f"{'fault':30}{'rule':9}{'at strike':>10}{'no view':>9}{'as':>9}{'later':>10}{'shrunk':>8}{'over':>6}"]
     for fault in dict.fromkeys(catch.fault for catch in caught):
         mine = [catch for catch in caught if catch.fault == fault]
         rule, _ = expected(fault)
@@ -151,7 +151,7 @@ def _table(caught: list[Catch]) -> str:
         lengths = sorted(catch.length for catch in mine)
         over = [catch.length - catch.shortest for catch in mine if catch.shortest is not None]
         lines.append(
-            f"{fault:28}{rule:9}{f'{hits}/{len(mine)}':>10}{f'{len(dark)}/{len(mine)}':>9}{rules:>9}{gap:>10}"
+            f"{fault:30}{rule:9}{f'{hits}/{len(mine)}':>10}{f'{len(dark)}/{len(mine)}':>9}{rules:>9}{gap:>10}"
             f"{f'{lengths[0]}..{lengths[-1]}':>8}{max(over) if over else '-':>6}"
         )
     return "\n".join(lines)
