@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from difflib import unified_diff
 from pathlib import Path
+from typing import Any
 
 from kvledger.spec.rules import RULES
 from kvledger.spec.world import WrongInput
@@ -32,7 +33,7 @@ def reported(paths: Sequence[str]) -> dict[str, Words]:
     found: dict[str, Words] = {}
     for path in paths:
         try:
-            reports = json.loads(Path(path).read_text(encoding="utf-8"))
+            reports = list[dict[str, Any]](json.loads(Path(path).read_text(encoding="utf-8")) or [{}])
             found |= {
                 report["backend"]: {rule: each["verdict"] for rule, each in report["rules"].items()}
                 for report in reports
