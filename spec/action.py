@@ -117,7 +117,7 @@ def apply(ledger: Ledger, act: Action, answer: Granted | Refused, *, in_place: b
     if isinstance(answer, Granted):
         file_of(act).effect(edit, act, answer)
     else:
-        for session, upto, _ in trims(ledger, members_of(ledger, act)):
+        for session, upto, _ in trims(ledger, members_of(ledger, act)).cut:
             edit.cut(session, upto)
     edit.evict(locked)
     return edit

@@ -66,17 +66,19 @@ OF_LENGTHS = frozenset({"has other lengths", "has lengths out of order"})
 
 
 class Difference(NamedTuple):
-    """One disagreement: what kind, about what ("row 3", "page 5", a request), and both sides in words."""
+    """One disagreement: what kind, about what ("row 3", "page 5", a request), and both sides in words. holder: whose
+    record, row or page it is by the law; None: nobody's, or everybody's."""
 
     kind: str
     subject: str
     law: str
     backend: str
+    holder: Holder | None = None
 
 
 class Owed(NamedTuple):
-    """What one step owes beyond what every step does. rule: what kinds of disagreement are called, of records only if
-    they are about these holders."""
+    """What one step owes beyond what every step does. rule: what kinds of disagreement are called, unless they are
+    about somebody else than these holders."""
 
     rule: str | None = None
     kinds: frozenset[str] = frozenset()
@@ -84,10 +86,7 @@ class Owed(NamedTuple):
 
     def named(self, difference: Difference) -> str | None:
         """The rule that this disagreement breaks, if it is one of these."""
-        if difference.law.startswith("held by "):  # a row, or a private page
-            about = difference.law.removeprefix("held by ") in self.holders
-        else:
-            about = difference.subject in self.holders or difference.subject.startswith(("row ", "page "))
+        about = difference.holder is None or difference.holder in self.holders
         return self.rule if about and difference.kind in self.kinds else None
 
 
@@ -145,20 +144,22 @@ def _of_records(ledger: Ledger, records: Mapping[Holder, RecordView]) -> Iterato
     for req in dict.fromkeys([*ledger.records, *records]):
         law, shown = ledger.records.get(req), records.get(req)
         if law is None:
-            yield Difference("holds KV without cause", req, "holds nothing", f"holds {_held(ledger, records[req].row)}")
+            said = f"holds {_held(ledger, records[req].row)}"
+            yield Difference("holds KV without cause", req, "holds nothing", said, req)
             continue
         if shown is None:
-            yield Difference("holds no KV though it should", req, f"holds {_held(ledger, law.row)}", "holds nothing")
+            held = f"holds {_held(ledger, law.row)}"
+            yield Difference("holds no KV though it should", req, held, "holds nothing", req)
             continue
         if ledger.world.has("ROWS") and shown.row != law.row:
-            yield Difference("is on another row", req, _held(ledger, law.row), _held(ledger, shown.row))
+            yield Difference("is on another row", req, _held(ledger, law.row), _held(ledger, shown.row), req)
         _, protected, committed, allocated = shown
         if not 0 <= protected <= committed <= allocated <= pages_for(ledger.world.context_len, size) * size:
-            yield Difference("has lengths out of order", req, str(tuple(law[1:])), str(tuple(shown[1:])))
+            yield Difference("has lengths out of order", req, str(tuple(law[1:])), str(tuple(shown[1:])), req)
         exact = declared.exact_lengths
         upto = law.allocated_len if exact else pages_for(law.allocated_len, size) * size
         if (protected, committed, allocated) != (law.protected_len, law.committed_len, upto):
-            yield Difference("has other lengths", req, _lengths(law[1:]), _lengths(shown[1:]))
+            yield Difference("has other lengths", req, _lengths(law[1:]), _lengths(shown[1:]), req)
 
 
 def _held(ledger: Ledger, row: Row | None) -> str:
@@ -180,7 +181,8 @@ def _of_free_rows(ledger: Ledger, free: Sequence[Row]) -> Iterator[Difference]:
         elif times > 1:
             yield Difference("the row is on the free list more than once", f"row {row}", "once", f"{times} times")
         elif row in held:
-            yield Difference("a held row is on the free list", f"row {row}", f"held by {held[row]}", "free")
+            law = f"held by {held[row]}"
+            yield Difference("a held row is on the free list", f"row {row}", law, "free", held[row])
     listed = set(free) | held.keys()
     lost = (row for row in range(1, ledger.world.rows + 1) if row not in listed)
     for row in islice(lost, ledger.world.rows - sum(1 <= row <= ledger.world.rows for row in listed if row)):
@@ -197,8 +199,8 @@ def _of_free_pages(ledger: Ledger, free: Sequence[PageId]) -> Iterator[Differenc
         elif times > 1:
             yield Difference("the page is on the free list more than once", f"page {page}", "once", f"{times} times")
         elif state.kind == PRIVATE:
-            law = f"held by {ledger.holder_of(state.owner)}"
-            yield Difference("a private page is on the free list", f"page {page}", law, "free")
+            owner = ledger.holder_of(state.owner)
+            yield Difference("a private page is on the free list", f"page {page}", f"held by {owner}", "free", owner)
         elif state.kind == CACHED and state.locks:
             law = f"cached, {state.locks} locks"
             yield Difference("a locked page is on the free list", f"page {page}", law, "free")
@@ -213,7 +215,7 @@ def _of_free_pages(ledger: Ledger, free: Sequence[PageId]) -> Iterator[Differenc
 def _of_table(ledger: Ledger, table: Mapping[Holder, Sequence[Slot]]) -> Iterator[Difference]:
     size = ledger.world.page_size
     for req in sorted(table.keys() - ledger.tables.keys()):
-        yield Difference("holds KV without cause", req, "has no row", f"lists {len(table[req])} slots")
+        yield Difference("holds KV without cause", req, "has no row", f"lists {len(table[req])} slots", req)
     for req, pages in ledger.tables.items():
         allocated, slots = ledger.records[req].allocated_len, list(table.get(req, ()))
         law = slots_in(pages, 0, allocated, size)

@@ -76,7 +76,7 @@ def _of_holder(ledger: Ledger, holder: Holder) -> str | None:
         return "reads or lists pages without a row" if table or lock else None
     if not record_kernel.lawful(record, size) or record.allocated_len > ledger.world.context_len:
         return f"REC-2, lengths {record[1:]}"
-    if not {*ledger.requests, *ledger.sessions}.issuperset({holder}):
+    if holder not in ledger.requests and holder not in ledger.sessions:
         return "REC-1, holds a row and does not live"
     if record.committed_len > len(ledger.tokens_of(holder)):
         return "REC-2, more KV than tokens"

@@ -139,6 +139,10 @@ class Ledger:
         """How many pages nobody owns."""
         return self.world.pages - len(self.pages)
 
+    def cached(self) -> frozenset[PageId]:
+        """The pages of the prefix cache. A scan."""
+        return frozenset(page for page, state in self.pages.items() if state.kind == CACHED)
+
     def evictable(self) -> list[PageId]:
         """The pages that are cached and read by nobody. A scan: asked for only where it decides."""
         return [page for page, state in self.pages.items() if state.kind == CACHED and state.locks == 0]

@@ -177,15 +177,15 @@ class Monitor:
                              "none at a checkpoint, whose slots say it")  # fmt: skip
         members = members_of(self.ledger, act)
         starters = [member for member in members if member.starts]
-        going_on = [member.req for member in members if self.ledger.lender(member.req) is not None]
+        turn = next((member.req for member in members if self.ledger.lender(member.req) is not None), None)
         takers = [] if isinstance(act, MATCHING) else starters
         rows = self._rows(takers, said.rows)
         first = starters[0].req if starters else None
-        need(not going_on or len(rows) <= len(takers), "SES-2", req=going_on and going_on[0], rows=rows)
+        need(turn is None or len(rows) <= len(takers), "SES-2", req=turn, rows=rows)
         need(len(rows) == len(takers), "REC-1", req=first, starting=len(takers), rows=len(rows))
         named = len(said.matched)  # a start that names no match was taken for a record that goes on
         need(named >= len(starters), "REC-1", req=first, starting=len(starters), matched=named)
-        need(not going_on or named <= len(starters), "SES-2", req=going_on and going_on[0], matched=named)
+        need(turn is None or named <= len(starters), "SES-2", req=turn, matched=named)
         counted(said.matched, len(starters), where, "matched prefixes, one for each request that starts")
         for member, each in zip(starters, said.matched, strict=True):
             inside = len(each) % self.world.page_size

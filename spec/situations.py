@@ -15,7 +15,6 @@ from kvledger.spec.action import MATCHING, TAKING, members_of, name_of, publishe
 from kvledger.spec.actions import (
     Abort,
     Action,
-    Admit,
     Checkpoint,
     Close,
     Commit,
@@ -30,11 +29,11 @@ from kvledger.spec.actions import (
 )
 from kvledger.spec.actions.flush import in_the_way
 from kvledger.spec.actions.giving import Publisher
-from kvledger.spec.actions.taking import Member, demand, obtainable
+from kvledger.spec.actions.taking import Member, demand, obtainable, trims
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Ledger
-from kvledger.spec.page import CACHED, pages_for
-from kvledger.spec.world import ReqId, SessionId
+from kvledger.spec.page import pages_for
+from kvledger.spec.world import ReqId
 
 
 class Moment:
@@ -48,6 +47,7 @@ class Moment:
         self.members = members if isinstance(act, TAKING) else []
         self.starters = [member for member in self.members if member.starts]
         self.leaver = act.req if isinstance(act, Finish | Retract | Abort) and ledger.holds_row(act.req) else None
+        self.going_on = trims(ledger, members).cut  # the sessions whose record a turn takes up, and from where
         self.turn = None  # whose session this action is about
         if isinstance(act, Finish | Retract | Abort):
             self.turn = ledger.requests[act.req].session
@@ -55,13 +55,6 @@ class Moment:
     def hits(self) -> Iterator[Member]:
         """The members that match the cache and find something. Who was admitted has matched already."""
         return (member for member in self.seekers if member.prefix and member.req not in self.ledger.admitted)
-
-    def going_on(self) -> Iterator[tuple[SessionId, int]]:
-        """The sessions whose record a turn takes up, and from where it goes on."""
-        for member in members_of(self.ledger, self.act) if isinstance(self.act, Extend | Admit) else ():
-            session = self.ledger.lender(member.req)
-            if session is not None:
-                yield session, member.prefix
 
     def closing(self) -> bool:
         """Whether a turn ends by this whose session was closed meanwhile."""
@@ -380,7 +373,7 @@ def _(m: Moment) -> bool:
 
 @situation("a flush empties the cache", "EVICT-2")
 def _(m: Moment) -> bool:
-    return isinstance(m.act, Flush) and m.granted and any(page.kind == CACHED for page in m.ledger.pages.values())
+    return isinstance(m.act, Flush) and m.granted and bool(m.ledger.index)
 
 
 # ---- drafts
@@ -435,23 +428,23 @@ def _(m: Moment) -> bool:
 
 @situation("a turn goes on", "SES-2 ROW-3 TAG-1")
 def _(m: Moment) -> bool:
-    return m.granted and any(m.going_on())
+    return m.granted and bool(m.going_on)
 
 
 @situation("a turn goes on inside a page", "SES-2 TAB-1")
 def _(m: Moment) -> bool:
-    inside = any(prefix % m.ledger.world.page_size for _, prefix in m.going_on())
+    inside = any(cut.upto % m.ledger.world.page_size for cut in m.going_on)
     return m.granted and isinstance(m.act, Extend) and inside
 
 
 @situation("a turn goes on before its session's end", "SES-2 PAGE-6")
 def _(m: Moment) -> bool:
-    return any(prefix < m.ledger.records[session].committed_len for session, prefix in m.going_on())
+    return any(cut.upto < m.ledger.records[cut.holder].committed_len for cut in m.going_on)
 
 
 @situation("a turn is refused", "ATOM-1 SES-2")
 def _(m: Moment) -> bool:
-    return not m.granted and any(m.going_on())
+    return not m.granted and bool(m.going_on)
 
 
 @situation("a turn could publish what its session had", "CACHE-3")

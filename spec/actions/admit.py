@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.back import Back
 from kvledger.spec.actions.every_answer import eviction_sets, givings, matches
 from kvledger.spec.actions.giving import judge_given
 from kvledger.spec.actions.taking import Member, judge_evicted, judge_matched, judge_refused, trims
@@ -50,7 +49,7 @@ def judge(ledger: Ledger, act: Admit, answer: Granted | Refused) -> None:
     judge_evicted(ledger, answer.evicted, {page for pages in answer.matched for page in pages})
     for pages in answer.matched:
         judge_matched(ledger, act.req, pages)
-    judge_given(ledger, "admit", [], answer, Back(cut=tuple(trims(ledger, batch))))
+    judge_given(ledger, "admit", [], answer, trims(ledger, batch))
 
 
 def effect(edit: Edit, act: Admit, answer: Granted) -> None:
@@ -65,4 +64,4 @@ def answers(ledger: Ledger, act: Admit, least: bool) -> Iterator[Granted | Refus
         reading = {page for path in matched for page in path}
         for gone in eviction_sets(ledger, least=least, reading=reading):
             granted = Granted(matched=matched, evicted=gone)
-            yield from givings(ledger, "admit", [], granted, least, Back(cut=tuple(trims(ledger, batch))))
+            yield from givings(ledger, "admit", [], granted, least, trims(ledger, batch))

@@ -55,12 +55,9 @@ def given_back(ledger: Ledger, back: Back, published: Collection[PageId] = ()) -
     return Freed(tuple(sorted(pages)), tuple(sorted(rows)))
 
 
-def judge_freed(ledger: Ledger, freed: Freed | None, back: Back, law: Freed | None = None) -> None:
-    """What the answer says it freed is what the law frees (unless told: what these give back), as often; and what a
-    session keeps is named by the session's own rules."""
-    if freed is None:
-        return
-    law = given_back(ledger, back) if law is None else law
+def judge_freed(ledger: Ledger, freed: Freed, back: Back, law: Freed) -> None:
+    """What an answer says it freed is what the law frees, as often; and what a session keeps is named by the session's
+    own rules."""
     for holder, upto, rule in back.cut:
         kept = set(ledger.tables[holder][: pages_for(upto, ledger.world.page_size)]).intersection(freed.pages)
         row = ledger.records[holder].row

@@ -87,8 +87,8 @@ def takings(ledger: Ledger, members: list[Member], least: bool) -> Iterator[Gran
     sizes = demand(ledger, members)
     short = ["rows"] * (ledger.world.has("ROWS") and len(starters) > ledger.free_row_count())
     short += ["pages"] * (sum(sizes) > obtainable(ledger, members))
-    cuts = tuple(trims(ledger, members))
-    back = given_back(ledger, Back(cut=cuts)) if cuts else None
+    trim = trims(ledger, members)
+    back = given_back(ledger, trim) if trim.cut else None
     yield from (Refused(each, gone, back) for each in short for gone in eviction_sets(ledger, least=least))
     if "rows" in short:
         return

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.spec.actions.back import Back
 from kvledger.spec.actions.every_answer import givings, takings
 from kvledger.spec.actions.giving import Publisher, growing, judge_given
 from kvledger.spec.actions.taking import Member, judge_refused, judge_taken, trims
@@ -71,7 +70,7 @@ def judge(ledger: Ledger, act: Extend, answer: Granted | Refused) -> None:
         judge_refused(ledger, batch, answer)
         return
     judge_taken(ledger, batch, answer)
-    judge_given(ledger, "extend", publishers(ledger, act, answer), answer, Back(cut=tuple(trims(ledger, batch))))
+    judge_given(ledger, "extend", publishers(ledger, act, answer), answer, trims(ledger, batch))
 
 
 def effect(edit: Edit, act: Extend, answer: Granted) -> None:
@@ -97,5 +96,5 @@ def answers(ledger: Ledger, act: Extend, least: bool) -> Iterator[Granted | Refu
         if isinstance(answer, Refused):
             yield answer
         else:
-            back = Back(cut=tuple(trims(ledger, batch)))
+            back = trims(ledger, batch)
             yield from givings(ledger, "extend", publishers(ledger, act, answer), answer, least, back)

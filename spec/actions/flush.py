@@ -15,7 +15,6 @@ from kvledger.spec.actions.taking import judge_evicted, judge_refused
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.edit import Edit
 from kvledger.spec.ledger import Ledger
-from kvledger.spec.page import CACHED
 from kvledger.spec.rules import need
 from kvledger.spec.world import ReqId
 
@@ -48,7 +47,7 @@ def judge(ledger: Ledger, act: Flush, answer: Granted | Refused) -> None:
     busy = in_the_way(ledger)
     judge_evicted(ledger, answer.evicted, leaving=back(ledger).leaving)
     need(not busy, "LOCK-2", page=None, holders=tuple(busy))
-    cached = {page for page, state in ledger.pages.items() if state.kind == CACHED}
+    cached = ledger.cached()
     need(answer.evicted == cached, "EVICT-2", asked=None, owed=len(cached), evicted=len(answer.evicted))
     judge_given(ledger, "flush", [], answer, back(ledger))
 
@@ -64,5 +63,4 @@ def answers(ledger: Ledger, act: Flush, least: bool) -> Iterator[Granted | Refus
     if ledger.requests:
         yield from (Refused(None, gone) for gone in eviction_sets(ledger, least=least))
     if not in_the_way(ledger):
-        cached = frozenset(page for page, state in ledger.pages.items() if state.kind == CACHED)
-        yield from givings(ledger, "flush", [], Granted(evicted=cached), least, back(ledger))
+        yield from givings(ledger, "flush", [], Granted(evicted=ledger.cached()), least, back(ledger))

@@ -75,7 +75,8 @@ def judge_given(
             fits = stays in there if own != stays else not there or declared.has("DUPLICATES")
             need(fits, "CACHE-5", req=req, own=own, cached=tuple(sorted(there)), row_lists=stays)
             there.add(stays)
-    judge_freed(ledger, answer.freed, back, frees(ledger, publishers, answer.published, back))
+    if answer.freed is not None:
+        judge_freed(ledger, answer.freed, back, frees(ledger, publishers, answer.published, back))
 
 
 def frees(ledger: Ledger, publishers: Iterable[Publisher], published: Published, back: Back) -> Freed:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from kvledger.spec.actions.back import Back, Cut, beyond, judge_freed, unlocked_by
+from kvledger.spec.actions.back import Back, Cut, beyond, given_back, judge_freed, unlocked_by
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Ledger, Tag
 from kvledger.spec.page import CACHED, new_pages
@@ -32,15 +32,15 @@ def demand(ledger: Ledger, members: Iterable[Member]) -> list[int]:
     return [new_pages(member.prefix, member.upto, ledger.world.page_size) for member in members]
 
 
-def trims(ledger: Ledger, members: Iterable[Member]) -> list[Cut]:
+def trims(ledger: Ledger, members: Iterable[Member]) -> Back:
     """What lies beyond the prefix of each turn that goes on with its session's record: freed before room is sought."""
     lent = ((ledger.lender(member.req), member.prefix) for member in members if not member.starts)
-    return [Cut(session, prefix, "SES-2") for session, prefix in lent if session is not None]
+    return Back(cut=tuple(Cut(session, prefix, "SES-2") for session, prefix in lent if session is not None))
 
 
 def trimmed(ledger: Ledger, members: Iterable[Member]) -> set[PageId]:
     """The pages that those cuts free."""
-    return {page for cut in trims(ledger, members) for page in beyond(ledger, cut)}
+    return {page for cut in trims(ledger, members).cut for page in beyond(ledger, cut)}
 
 
 def judge_evicted(
@@ -51,7 +51,7 @@ def judge_evicted(
     reading: pages that this very call has matched; they are locked before room is made. leaving: holders whose locks
     this very call drops before.
     """
-    unlocked = unlocked_by(ledger, leaving)
+    unlocked = unlocked_by(ledger, leaving) if evicted else ()
     for page in sorted(evicted):
         need(ledger.page(page).kind == CACHED, "EVICT-4", page=page)
         need((ledger.page(page).locks == 0 or page in unlocked) and page not in reading, "LOCK-2", page=page)
@@ -67,7 +67,9 @@ def judge_evicted(
 def judge_refused(ledger: Ledger, members: list[Member], answer: Refused, forbidden: bool = False) -> None:
     """A refusal of the whole batch needs a cause: it is forbidden, or rows or pages are short, all evicted."""
     judge_evicted(ledger, answer.evicted)
-    judge_freed(ledger, answer.freed, Back(cut=tuple(trims(ledger, members))))
+    if answer.freed is not None:
+        back = trims(ledger, members)
+        judge_freed(ledger, answer.freed, back, given_back(ledger, back))
     if forbidden and answer.short is None:
         return
     starters = [member for member in members if member.starts]

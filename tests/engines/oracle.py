@@ -85,13 +85,13 @@ def pick(ledger: Ledger, act: Action, policy: Policy) -> Granted | Refused:
             taken = take(ledger, members, policy)
             if isinstance(taken, Refused):
                 return taken
-            return give(ledger, act, taken, Back(cut=tuple(trims(ledger, members))), policy)
+            return give(ledger, act, taken, trims(ledger, members), policy)
         case Reserve():
             return ahead(ledger, act, policy)
         case Admit() | MatchPrefix():
             members = members_of(ledger, act)
-            back = Back(cut=tuple(trims(ledger, members)))
-            return give(ledger, act, Granted(matched=found(ledger, members, policy)), back, policy)
+            granted = Granted(matched=found(ledger, members, policy))
+            return give(ledger, act, granted, trims(ledger, members), policy)
         case Checkpoint() | Commit():
             return give(ledger, act, Granted(), NOTHING, policy)
         case Finish() | Retract() | Abort() | Close():
@@ -99,9 +99,9 @@ def pick(ledger: Ledger, act: Action, policy: Policy) -> Granted | Refused:
         case Evict(n):
             return Granted(evicted=leaves(ledger, (), n + policy.at_will(2), policy))
         case Flush():
-            cached = frozenset(page for page, state in ledger.pages.items() if state.kind == CACHED)
-            back = flush.back(ledger)
-            return Refused() if flush.in_the_way(ledger) else give(ledger, act, Granted(evicted=cached), back, policy)
+            if flush.in_the_way(ledger):
+                return Refused()
+            return give(ledger, act, Granted(evicted=ledger.cached()), flush.back(ledger), policy)
         case _:
             return Granted()
 
@@ -129,7 +129,7 @@ def found(ledger: Ledger, members: list[Member], policy: Policy) -> tuple[tuple[
 def take(ledger: Ledger, members: list[Member], policy: Policy) -> Granted | Refused:
     """Matches, evictions, rows and pages; or a refusal, where one is due."""
     starters = [member for member in members if member.starts]
-    back = given_back(ledger, Back(cut=tuple(trims(ledger, members))))
+    back = given_back(ledger, trims(ledger, members))
     if ledger.world.has("ROWS") and len(starters) > ledger.free_row_count():
         return Refused("rows", leaves(ledger, (), policy.at_will(2), policy), back)
     sizes, cut_off, matched = demand(ledger, members), trimmed(ledger, members), found(ledger, members, policy)

@@ -23,7 +23,7 @@ from kvledger.spec.actions import (
     Submit,
     commit,
 )
-from kvledger.spec.actions.taking import Member
+from kvledger.spec.actions.taking import Member, trims
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import KeepsContent, Make, Scrambles, View
 from kvledger.spec.ledger import Ledger, slots_in
@@ -178,8 +178,7 @@ class Lockstep:
     def _gives_back(self, act: Action) -> bool:
         """Whether this call gives anything back, or is about what a session keeps."""
         if isinstance(act, Extend | Admit):
-            reqs = [act.req] if isinstance(act, Admit) else [req for req, _, _ in act.batch]
-            return any(self.ledger.lender(req) is not None for req in reqs)
+            return bool(trims(self.ledger, members_of(self.ledger, act)).cut)
         ends = isinstance(act, Finish | Retract | Abort) and self.ledger.behind(act.req) in self.ledger.records
         return ends or isinstance(act, Close) or (isinstance(act, Flush) and bool(self.ledger.records))
 

@@ -453,5 +453,5 @@ def test_the_turns_of_two_sessions_do_not_change_places() -> None:
 def test_what_is_owed_to_a_session_is_owed_to_nobody_else(held_by: str, rule: str | None) -> None:
     """Another request's page on the free list breaks the rule of pages, whatever the step was about."""
     owed = Owed("SES-1", OF_SESSIONS, frozenset({"t", "s"}))
-    found = Difference("a private page is on the free list", "page 3", f"held by {held_by}", "free")
+    found = Difference("a private page is on the free list", "page 3", f"held by {held_by}", "free", held_by)
     assert owed.named(found) == rule
