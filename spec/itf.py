@@ -3,24 +3,29 @@
     whole number {"#bigint": "5"}      tuple {"#tup": [...]}      set {"#set": [...]}      map {"#map": [[k, v], ...]}
     record {"field": ...}              variant {"tag": "Name", "value": {...}}            text and truth as in JSON
 
-None is the variant Nothing; a tag None could not become a type in Python. Numbers may be read as plain JSON, and
-tuples as plain lists. A record is written without the fields that have their default, and read without the fields
-that nobody knows. What cannot be written or read is a WrongInput that begins with `where`.
+None is the variant Nothing; a tag None could not become a type in Python. A record is written without the fields that
+have their default, and read without the fields that nobody knows. What cannot be written or read is a WrongInput that
+begins with `where`.
+
+Plain JSON is read as well, and `plain` makes it: whole numbers, lists for tuples and sets, objects for maps, null.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from operator import index
 from reprlib import Repr
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from kvledger.spec.world import WrongInput
 
+T = TypeVar("T")
 Json: TypeAlias = object
 NOTHING: Json = {"tag": "Nothing", "value": {}}
+NONE = (None, NOTHING)
 DIGITS = 600  # of the longest number: fewer than the least limit that Python can be set to
 LIMIT = 10**DIGITS
 LINE = 80  # characters of somebody's value that fit into a line of ours
@@ -55,6 +60,20 @@ def as_object(json: Json, where: str) -> dict[str, Json]:
     if not isinstance(json, dict):
         raise wrong(where, json, "an object")
     return json
+
+
+def parsed(raw: bytes, where: str, take: Callable[[Json, str], T]) -> T:
+    """What `take` makes of JSON in UTF-8. Raises WrongInput, and nothing else."""
+    try:
+        return take(json.loads(raw.decode()), where)
+    except WrongInput:
+        raise
+    except RecursionError:
+        raise WrongInput(f"{where}: nested too deeply, expected something flatter") from None
+    except json.JSONDecodeError as error:
+        raise WrongInput(f"{where}: line {error.lineno}, column {error.colno}: {error.msg}, expected JSON") from None
+    except ValueError as error:
+        raise WrongInput(f"{where}: {error}, expected JSON in UTF-8") from None
 
 
 # ---- one value
@@ -108,9 +127,9 @@ def _take_token(json: Json, where: str) -> Hashable:
             return json
         case int() | {"#bigint": _}:
             return _take_number(json, where)
-        case {"#tup": list(items)}:
+        case list(items) | {"#tup": list(items)}:
             return tuple([_take_token(each, where) for each in items])
-    if json == NOTHING:
+    if json in NONE:
         return None
     raise wrong(where, json, "text, a whole number, a truth value, Nothing or a tuple of them")
 
@@ -136,7 +155,7 @@ def optional(kind: Kind) -> Kind:
     """A value of this kind, or None."""
     return Kind(
         lambda value, where: NOTHING if value is None else kind.put(value, where),
-        lambda json, where: None if json == NOTHING else kind.take(json, where),
+        lambda json, where: None if json in NONE else kind.take(json, where),
     )
 
 
@@ -196,6 +215,17 @@ def set_of(kind: Kind) -> Kind:
     return Kind(put, take)
 
 
+def _pairs(json: Json, key: Kind) -> list[Any] | None:
+    """Of a map, its keys with their values; None: it is none. In plain JSON a number that is a key is text."""
+    match json:
+        case {"#map": list(pairs)}:
+            return pairs if all(isinstance(pair, list) and len(pair) == 2 for pair in pairs) else None
+        case dict():
+            read = (lambda name: {"#bigint": name}) if key is NUMBER else str
+            return [[read(name), each] for name, each in json.items()]
+    return None
+
+
 def map_of(key: Kind, value: Kind) -> Kind:
     """A mapping."""
 
@@ -206,15 +236,14 @@ def map_of(key: Kind, value: Kind) -> Kind:
         return {"#map": pairs}
 
     def take(json: Json, where: str) -> dict[Any, Any]:
-        match json:
-            case {"#map": list(pairs)} if all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-                found = {}
-                for name, each in pairs:
-                    taken = key.take(name, where)
-                    found[taken] = value.take(each, f"{where}[{taken!r}]")
-                if len(found) == len(pairs):
-                    return found
-        raise wrong(where, json, "a map, no key twice")
+        pairs = _pairs(json, key)
+        found = {}
+        for name, each in pairs or ():
+            taken = key.take(name, where)
+            found[taken] = value.take(each, f"{where}[{taken!r}]")
+        if pairs is None or len(found) < len(pairs):
+            raise wrong(where, json, "a map, no key twice")
+        return found
 
     return Kind(put, take)
 
@@ -274,3 +303,21 @@ def variant_of(**kinds: Kind) -> Kind:
         raise wrong(where, json, f"a variant, tagged one of {', '.join(kinds)}")
 
     return Kind(put, take)
+
+
+# ---- plain JSON
+
+
+def plain(json: Json) -> Json:
+    """The same value in plain JSON, as people and other languages write it; what was made by `put` of a variant stays
+    one."""
+    match json:
+        case {"#bigint": str(digits)}:
+            return int(digits)
+        case {"#tup": list(items)} | {"#set": list(items)}:
+            return [plain(each) for each in items]
+        case {"#map": list(pairs)}:
+            return {plain(name): plain(each) for name, each in pairs}
+        case dict():
+            return None if json == NOTHING else {name: plain(each) for name, each in json.items()}
+    return json

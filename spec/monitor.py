@@ -24,6 +24,7 @@ from kvledger.spec.page import page_of
 from kvledger.spec.rules import Broken, need
 from kvledger.spec.should import left_undone
 from kvledger.spec.situations import Moment, armed
+from kvledger.spec.snapshot import Snapshot, opened
 from kvledger.spec.staying import staying
 from kvledger.spec.tidy import Said, counted, numbers, tidy, tidy_view
 from kvledger.spec.world import Holder, PageId, ReqId, Row, Slot, World, WrongInput
@@ -43,12 +44,12 @@ NO_REFUSAL = _Refusal(None, "", set())
 
 
 class Monitor:
-    """One run under judgement. ledger: what is true so far. arms: the rules that the last step could have broken.
-    armed: rule -> in how many steps. undone: SHOULD rule -> how often it was not kept."""
+    """One run under judgement, from its start or from an opening. ledger: what is true so far. arms: the rules that the
+    last step could have broken. armed: rule -> in how many steps. undone: SHOULD rule -> how often it was not kept."""
 
-    def __init__(self, world: World, *, count_armed: bool = True) -> None:
+    def __init__(self, world: World, opening: Snapshot | None = None, *, count_armed: bool = True) -> None:
         self.world = world
-        self.ledger = Ledger.start(world)
+        self.ledger = Ledger.start(world) if opening is None else opened(world, opening)
         self.armed: Counter[str] = Counter()
         self.arms: set[str] = set()
         self.undone: Counter[str] = Counter()

@@ -41,6 +41,7 @@ from kvledger.spec.itf import (
     variant_of,
     wrong,
 )
+from kvledger.spec.snapshot import Node, Snapshot, Talk
 from kvledger.spec.world import Declaration, PageId, World
 
 NUMBERS, PAGES = tuple_of(NUMBER), set_of(NUMBER)
@@ -88,19 +89,18 @@ ACTIONS: dict[type, Kind] = {
     Evict: record_of(Evict, n=NUMBER),
     Flush: record_of(Flush),
 }
-ANSWER = variant_of(
-    Reply=record_of(
-        Reply,
-        rows=NUMBERS,
-        matched=tuple_of(NUMBERS),
-        slots=tuple_of(NUMBERS),
-        published=map_of(TEXT, NUMBER),
-        evicted=PAGES,
-        freed=optional(FREED),
-        listed=map_of(TEXT, NUMBERS),
-    ),
-    Refused=record_of(Refused, short=optional(one_of("rows", "pages")), evicted=PAGES, freed=optional(FREED)),
+REPLY = record_of(
+    Reply,
+    rows=NUMBERS,
+    matched=tuple_of(NUMBERS),
+    slots=tuple_of(NUMBERS),
+    published=map_of(TEXT, NUMBER),
+    evicted=PAGES,
+    freed=optional(FREED),
+    listed=map_of(TEXT, NUMBERS),
 )
+REFUSED = record_of(Refused, short=optional(one_of("rows", "pages")), evicted=PAGES, freed=optional(FREED))
+ANSWER = variant_of(Reply=REPLY, Refused=REFUSED)
 
 # ---- what a backend shows
 
@@ -128,4 +128,20 @@ VIEW = record_of(
     table=optional(map_of(TEXT, NUMBERS)),
     cached=optional(Kind(_put_cached, _CACHED.take)),
     totals=optional(TOTALS),
+)
+
+# ---- where a run begins that was not seen from its start
+
+NODE = record_of(Node, tokens=tuple_of(TOKEN), pages=NUMBERS, parent=optional(NUMBER), namespace=TOKEN)
+TALK = record_of(
+    Talk, tokens=tuple_of(TOKEN), namespace=TOKEN, turn=optional(TEXT), settled=TRUTH, closing=TRUTH
+)
+SNAPSHOT = record_of(
+    Snapshot,
+    requests=tuple_of(ACTIONS[Submit]),
+    sessions=map_of(TEXT, TALK),
+    records=map_of(TEXT, RECORD),
+    table=map_of(TEXT, NUMBERS),
+    admitted=map_of(TEXT, NUMBERS),
+    cached=tuple_of(NODE),
 )

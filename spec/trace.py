@@ -10,6 +10,8 @@ declaration; each further state is one step:
     "read"     optional   what some requests read through the backend's table, as tags: the law's numbers for prefixes
     "ledger"   optional   a keyframe: what the law holds true after the step, for people who read the file
 
+A run that was not seen from its start has a "snapshot" in state 0 (spec/snapshot.py).
+
 "#meta" says "format" ITF, "kvledger" 1 (the version of this format), "backend", "note", and, iff the trace is
 broken, which "rule" breaks "at" which step; "draining_since", if that is a step of the drain probe, how many steps come
 before the probe; and how it was judged, where that is not the default: "view", "content", "limit_s". Inside one
@@ -29,12 +31,13 @@ from kvledger.spec.action import NAMES, file_of, name_of
 from kvledger.spec.actions import Action
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import View
-from kvledger.spec.itf import NOTHING, NUMBER, TEXT, TRUTH, Json, Kind, as_object, short, wrong
+from kvledger.spec.itf import NOTHING, NUMBER, TEXT, TRUTH, Json, Kind, as_object, parsed, short, wrong
 from kvledger.spec.keyframe import KEYFRAME, Keyframe, keyframe
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.rules import RULES, Broken
-from kvledger.spec.stored import ACTIONS, ANSWER, READ, VIEW, WORLD
+from kvledger.spec.snapshot import Snapshot
+from kvledger.spec.stored import ACTIONS, ANSWER, READ, SNAPSHOT, VIEW, WORLD
 from kvledger.spec.whole_file import write_whole
 from kvledger.spec.world import ReqId, World, WrongInput
 
@@ -66,7 +69,7 @@ class Trace:
     """One run. rule: what breaks, and at: the guilty step, from 1; None: a valid trace. backend: who answered.
     keyframes: step -> what the law held true after it, as stored. draining_since: the steps before the drain probe,
     if the guilty step is one of it. view, content: whether the backend's were looked at. limit_s: seconds that one call
-    might take; None: as many as the reader gives it."""
+    might take; None: as many as the reader gives it. opening: where it begins, if not with everything free."""
 
     world: World
     steps: tuple[Step, ...]
@@ -79,6 +82,7 @@ class Trace:
     view: bool = True
     content: bool = True
     limit_s: float | None = None
+    opening: Snapshot | None = None
 
     def __post_init__(self) -> None:
         if (self.at is None) != (self.rule is None):
@@ -124,7 +128,10 @@ def text(trace: Trace, file: str = "trace", *, states: bool = False) -> str:
 
 
 def _states(trace: Trace, file: str, frames: Mapping[int, Keyframe]) -> Iterator[Json]:
-    yield _state(0, "init", {}, NOTHING) | {"world": WORLD.put(trace.world, f"{file}: state 0: world")}
+    init = _state(0, "init", {}, NOTHING) | {"world": WORLD.put(trace.world, f"{file}: state 0: world")}
+    if trace.opening is not None:
+        init["snapshot"] = SNAPSHOT.put(trace.opening, f"{file}: state 0: snapshot")
+    yield init
     for number, step in enumerate(trace.steps, 1):
         where, name = f"{file}: state {number}", name_of(step.act)
         picks = ACTIONS[type(step.act)].put(step.act, f"{where}: {name}")
@@ -149,24 +156,16 @@ def _state(number: int, *values: Json) -> dict[str, Json]:
 
 def read(path: str | Path) -> Trace:
     """The trace that a file holds. Raises WrongInput, `FILE: state 3: what, expected what`, and nothing else."""
-    file = str(path)
     try:
-        return _trace(json.loads(Path(path).read_text(encoding="utf-8")), file)
-    except WrongInput:
-        raise
-    except OSError as error:
-        raise WrongInput(f"{file}: cannot be read, {error.strerror}") from None
-    except RecursionError:
-        raise WrongInput(f"{file}: nested too deeply, expected a trace") from None
-    except json.JSONDecodeError as error:
-        raise WrongInput(f"{file}: line {error.lineno}, column {error.colno}: {error.msg}, expected JSON") from None
-    except ValueError as error:
-        raise WrongInput(f"{file}: {error}, expected JSON in UTF-8") from None
+        raw = Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        raise WrongInput(f"{path}: cannot be read, {getattr(error, 'strerror', error)}") from None
+    return parsed(raw, str(path), _trace)
 
 
 def _trace(content: Json, file: str) -> Trace:
     whole = as_object(content, f"{file}: the file")
-    meta = as_object(_part(whole, "#meta", file), f"{file}: #meta")
+    meta = as_object(part(whole, "#meta", file), f"{file}: #meta")
     for name, law in (("format", "ITF"), ("kvledger", VERSION)):
         if meta.get(name) != law:
             raise wrong(f"{file}: #meta.{name}", meta.get(name), repr(law))
@@ -175,14 +174,15 @@ def _trace(content: Json, file: str) -> Trace:
         for name, kind in ABOUT.items()
         if name in meta
     }
-    states = _part(whole, "states", file)
+    states = part(whole, "states", file)
     if not isinstance(states, list) or not states:
         raise wrong(f"{file}: states", states, "a list that begins with init")
     where = f"{file}: state 0"
     init = as_object(states[0], where)
-    if _part(init, VARS[0], where) != "init":
+    if part(init, VARS[0], where) != "init":
         raise wrong(f"{where}: {VARS[0]}", init[VARS[0]], "'init'")
-    world = WORLD.take(_part(init, "world", where), f"{where}: world")
+    world = WORLD.take(part(init, "world", where), f"{where}: world")
+    opening = SNAPSHOT.take(init["snapshot"], f"{where}: snapshot") if "snapshot" in init else None
     steps, frames = [], {}
     for number, each in enumerate(states[1:], 1):
         where = f"{file}: state {number}"
@@ -191,7 +191,7 @@ def _trace(content: Json, file: str) -> Trace:
         if "ledger" in state:
             frames[number] = KEYFRAME.take(state["ledger"], f"{where}: ledger")
     try:
-        return Trace(world, tuple(steps), keyframes=frames, **about)
+        return Trace(world, tuple(steps), keyframes=frames, opening=opening, **about)
     except WrongInput as error:
         raise WrongInput(f"{file}: {error}") from None
 
@@ -223,19 +223,32 @@ ABOUT = {
 
 
 def _step(state: dict[str, Json], where: str) -> Step:
-    name, picks, answer = (_part(state, each, where) for each in VARS)
+    name, picks, answer = (part(state, each, where) for each in VARS)
+    action = action_of(name, picks, f"{where}: {VARS[0]}", where)
+    return step_of(action, ANSWER.take(answer, f"{where}: answer"), state, where)
+
+
+def action_of(name: Json, picks: Json, named: str, where: str) -> Action:
+    """The action with this name and these fields. named: where the name stood. Raises WrongInput."""
     if not isinstance(name, str) or name not in NAMED:
-        raise wrong(f"{where}: {VARS[0]}", name, f"one of {', '.join(NAMED)}")
+        raise wrong(named, name, f"one of {', '.join(NAMED)}")
+    action: Action = NAMED[name].take(picks, f"{where}: {name}")
+    return action
+
+
+def step_of(act: Action, answer: Reply | Refused, state: dict[str, Json], where: str) -> Step:
+    """A step with what else is stored of it. Raises WrongInput."""
     return Step(
-        NAMED[name].take(picks, f"{where}: {name}"),
-        ANSWER.take(answer, f"{where}: answer"),
+        act,
+        answer,
         TRUTH.take(state.get("probe", False), f"{where}: probe"),
         VIEW.take(state["view"], f"{where}: view") if "view" in state else None,
         READ.take(state["read"], f"{where}: read") if "read" in state else None,
     )
 
 
-def _part(content: dict[str, Json], name: str, where: str) -> Json:
+def part(content: dict[str, Json], name: str, where: str) -> Json:
+    """What stands under a name that must be there. Raises WrongInput."""
     if name not in content:
         raise WrongInput(f"{where}: no {name}, expected one")
     return content[name]
@@ -277,10 +290,13 @@ def _keyframes(trace: Trace, file: str) -> dict[int, Keyframe]:
 
 def _follow(trace: Trace, file: str, after: Callable[[int, Ledger], None]) -> Finding | None:
     """Judge up to the first finding; `after` is called with each step that breaks nothing."""
-    monitor = Monitor(trace.world, count_armed=False)
+    try:
+        monitor = Monitor(trace.world, trace.opening, count_armed=False)
+    except WrongInput as error:
+        raise WrongInput(f"{file}: {error}") from None
     for number, step in enumerate(trace.steps, 1):
         try:
-            _judge_step(monitor, step)
+            judge_step(monitor, step)
         except Broken as broken:
             return number, broken.rule, broken.facts
         except WrongInput as error:
@@ -290,7 +306,9 @@ def _follow(trace: Trace, file: str, after: Callable[[int, Ledger], None]) -> Fi
     return None
 
 
-def _judge_step(monitor: Monitor, step: Step) -> None:
+def judge_step(monitor: Monitor, step: Step) -> None:
+    """Judge what is stored of one step, its answer, view and what was read. Raises Broken; WrongInput for a call that
+    may not be made here, or a probe of one that may."""
     answer: Granted | Refused | None = None
     if not step.probe:
         answer = monitor.step(step.act, step.answer)
