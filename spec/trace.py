@@ -24,6 +24,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -264,17 +265,18 @@ def judge(trace: Trace, file: str = "trace") -> Finding | None:
     and step: a call that its action does not allow and that is no probe, a probe of a call that is allowed, an
     answer of a wrong shape, a keyframe that is not what the law holds true.
     """
+    return _follow(trace, file, partial(compare, trace, file))
 
-    def compare(number: int, ledger: Ledger) -> None:
-        if number not in trace.keyframes:
-            return
-        stored, law = trace.keyframes[number], keyframe(ledger)
-        for part in fields(law):
-            here, true = getattr(stored, part.name), getattr(law, part.name)
-            if here != true:
-                raise wrong(f"{file}: step {number}: ledger.{part.name}", here, f"{short(true)}, as the law has it")
 
-    return _follow(trace, file, compare)
+def compare(trace: Trace, file: str, number: int, ledger: Ledger) -> None:
+    """Hold the keyframe of step `number`, if there is one, against what the law holds true. Raises WrongInput."""
+    if number not in trace.keyframes:
+        return
+    stored, law = trace.keyframes[number], keyframe(ledger)
+    for each in fields(law):
+        here, true = getattr(stored, each.name), getattr(law, each.name)
+        if here != true:
+            raise wrong(f"{file}: step {number}: ledger.{each.name}", here, f"{short(true)}, as the law has it")
 
 
 def _keyframes(trace: Trace, file: str) -> dict[int, Keyframe]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kvledger.spec.trace import Trace, read
-from kvledger.spec.world import World
+from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade
@@ -27,6 +27,8 @@ def replay_trace(
     same for machines, with a finding if a rule breaks. Raises WrongInput.
     """
     trace = read(Path(path))
+    if trace.opening is not None:
+        raise WrongInput(f"{path}: a run from its middle on, expected one that a backend can perform from its start")
     backend = backend or trace.backend or "reference"
     grade = grade_of(trace)
     if view:

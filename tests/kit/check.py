@@ -27,7 +27,7 @@ from kvledger.tests.kit.load import NAMES, load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
 from kvledger.tests.kit.shrink import CALLS, SECONDS, Shrunk, calls_of, run_again, shrink
-from kvledger.tests.kit.verdict import ENOUGH, HOLDS, UNREACHED, UNSEEN, Verdict, counted, verdicts
+from kvledger.tests.kit.verdict import ENOUGH, HOLDS, UNREACHED, UNSEEN, Verdict, counted, for_machines, verdicts
 from kvledger.tests.report import json_file
 from kvledger.tests.report.terminal import Screen, show
 
@@ -282,9 +282,9 @@ def shortened(
 
 
 def save(found: Shrunk, world: World, target: str, grade: Grade) -> str | None:
-    """Store a run beside the user, under a name that says what it shows. None: it cannot be written here."""
+    """Store a run that breaks a rule, with how it was judged. None: it cannot be written here."""
     finding = found.finding
-    trace = Trace(
+    return keep(Trace(
         world,
         tuple(found.steps),
         finding.rule,
@@ -294,10 +294,14 @@ def save(found: Shrunk, world: World, target: str, grade: Grade) -> str | None:
         view=grade.view,
         content=grade.content,
         limit_s=None if grade.limit_s == LIMIT_S else grade.limit_s,
-    )
+    ))  # fmt: skip
+
+
+def keep(trace: Trace) -> str | None:
+    """Store a run beside the user, under a name that says what it shows. None: it cannot be written here."""
     try:
         digest = hashlib.sha256(text(trace).encode()).hexdigest()[:4]
-        path = f"{FOLDER}/{finding.rule.lower()}-{digest}.itf.json"
+        path = f"{FOLDER}/{str(trace.rule).lower()}-{digest}.itf.json"
         Path(FOLDER).mkdir(exist_ok=True)
         write(trace, path)
     except (OSError, WrongInput):
@@ -336,9 +340,6 @@ def as_json(report: Report) -> dict[str, object]:
         "seed": report.outcome.seed,
         "actions": report.outcome.actions,
         "deviations": {each.witness.name: times for each, times in report.outcome.deviated.items()},
-        "rules": {
-            verdict.rule.id: {"name": verdict.rule.name, "verdict": verdict.word, "armed": verdict.armed}
-            for verdict in report.verdicts
-        },
+        "rules": for_machines(report.verdicts),
         "finding": None if finding is None else {"rule": finding.rule, "trace": report.trace, "screen": report.text},
     }

@@ -11,28 +11,26 @@ from kvledger.spec.action import file_of, members_of
 from kvledger.spec.actions import (
     Abort,
     Action,
-    Admit,
     Close,
     Commit,
     Decode,
     Evict,
     Extend,
-    Finish,
     Flush,
-    Retract,
     Submit,
     commit,
 )
-from kvledger.spec.actions.taking import Member, trims
+from kvledger.spec.actions.taking import Member
 from kvledger.spec.answer import Granted, Refused, Reply
 from kvledger.spec.backend import KeepsContent, Make, Scrambles, View
 from kvledger.spec.ledger import Ledger, slots_in
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.page import pages_for
-from kvledger.spec.rules import RULES, VIEW_PARTS, Broken
+from kvledger.spec.rules import Broken
 from kvledger.spec.tidy import numbers, tidy, tidy_view
 from kvledger.spec.trace import HANGS, RAISES, Step
 from kvledger.spec.world import World, WrongInput
+from kvledger.tests.kit.evidence import counting, gives_back, shown
 from kvledger.tests.kit.limit import LIMIT_S, Overtime, TimeLimit
 from kvledger.tests.kit.load import brief, build, place_of
 from kvledger.tests.kit.strike import struck
@@ -164,7 +162,7 @@ class Lockstep:
         members = members_of(self.ledger, act) if isinstance(act, Extend | Decode) else []
         if isinstance(act, Commit) and self.grade.content and self.world.has("CONTENT"):
             self._verify(act)
-        gives = self._gives_back(act)
+        gives = gives_back(self.ledger, act)
         reply = self._call(act, probe=False)
         began = time.process_time()
         answer = self.monitor.step(act, reply)
@@ -175,13 +173,6 @@ class Lockstep:
         self._credit(looked_at | ({"FREED"} if gives and answer.freed is not None else set()))
         return answer
 
-    def _gives_back(self, act: Action) -> bool:
-        """Whether this call gives anything back, or is about what a session keeps."""
-        if isinstance(act, Extend | Admit):
-            return bool(trims(self.ledger, members_of(self.ledger, act)).cut)
-        ends = isinstance(act, Finish | Retract | Abort) and self.ledger.behind(act.req) in self.ledger.records
-        return ends or isinstance(act, Close) or (isinstance(act, Flush) and bool(self.ledger.records))
-
     def _try_forbidden(self, act: Action) -> None:
         self.monitor.probe(act, self._call(act, probe=True))
         self._credit(self._look(act, None))
@@ -190,7 +181,7 @@ class Lockstep:
         """What this step could have broken counts if something that would have shown it was looked at."""
         looked_at |= self._always
         self.evidence |= looked_at
-        self.armed.update(rule for rule in self.monitor.arms if looked_at.intersection(RULES[rule].shown_by))
+        self.armed.update(counting(self.monitor.arms, looked_at))
 
     def _call(self, act: Action, *, probe: bool) -> Reply | Refused:
         self._number += 1
@@ -225,7 +216,7 @@ class Lockstep:
             if view is None:
                 raise WrongInput(f"{self.world.declared.name} declares VIEW, but view() returned None")
             view = self._theirs(tidy_view, view, self.world.declared.name)
-            looked_at |= {part for part in VIEW_PARTS if getattr(view, part.lower()) is not None}
+            looked_at |= shown(view)
             self._keep(view)
             self.monitor.compare(view, act, answer)
         if self.grade.content and self.world.has("CONTENT"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
@@ -49,3 +50,22 @@ def counted(found: list[Verdict]) -> str:
     words = [verdict.word for verdict in found]
     order = (BROKEN, HOLDS, DEVIATES, UNREACHED, UNSEEN, NOT_DECLARED)
     return ", ".join(f"{words.count(word)} {word}" for word in order if word in words)
+
+
+def spelled(found: list[Verdict]) -> list[str]:
+    """How many rules have which word; by name those that nobody must keep and that were not kept, and those that
+    nothing can be said of."""
+    lines = [f"{len(found)} rules: {counted(found)}"]
+    for word in (DEVIATES, UNREACHED, UNSEEN, NOT_DECLARED):
+        titles = ", ".join(verdict.rule.title for verdict in found if verdict.word == word)
+        if titles:
+            lines.append(textwrap.fill(titles, 100, initial_indent=f"  {word:<14}", subsequent_indent=" " * 16))
+    return lines
+
+
+def for_machines(found: list[Verdict]) -> dict[str, object]:
+    """The same, rule by rule."""
+    return {
+        verdict.rule.id: {"name": verdict.rule.name, "verdict": verdict.word, "armed": verdict.armed}
+        for verdict in found
+    }

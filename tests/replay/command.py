@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 from kvledger.tests.kit.shrink import Shrunk, confirmed
-from kvledger.tests.kit.verdict import DEVIATES, NOT_DECLARED, UNREACHED, UNSEEN, Verdict, counted, verdicts
+from kvledger.tests.kit.verdict import for_machines, spelled, verdicts
 from kvledger.tests.replay.driver import Summary, drive
 from kvledger.tests.replay.knobs import Knobs, positions
 from kvledger.tests.replay.mooncake import TraceRequest, read
@@ -146,16 +145,13 @@ def _conforms(
     figures, rate = _figures(summary, peak_pages), summary.request_actions / seconds
     report |= {"exit": 0, "figures": figures, "cpu_seconds": seconds, "monitor_seconds": judging}
     report["calibration_seconds"] = calibration
-    report["rules"] = {
-        verdict.rule.id: {"name": verdict.rule.name, "verdict": verdict.word, "armed": verdict.armed}
-        for verdict in found
-    }
+    report["rules"] = for_machines(found)
     alone = summary.request_actions / judging
     speed = (
         f"{rate:,.0f} request actions per CPU second, {alone:,.0f} in the monitor alone; "
         f"calibration loop {calibration * 1e3:,.0f} ms"
     )
-    return "\n".join([*_header(args, lockstep.world), "", *_table(figures), "", *_verdicts(found), "", speed])
+    return "\n".join([*_header(args, lockstep.world), "", *_table(figures), "", *spelled(found), "", speed])
 
 
 def _broken(
@@ -226,17 +222,6 @@ def _header(args: argparse.Namespace, world: World) -> list[str]:
 
 def _table(figures: Mapping[str, int]) -> list[str]:
     return [f"  {name:<28}{value:>12,}" for name, value in figures.items()]
-
-
-def _verdicts(found: list[Verdict]) -> list[str]:
-    """How many rules have which word; by name those that nobody must keep and that were not kept, and those that
-    nothing can be said of."""
-    lines = [f"{len(found)} rules: {counted(found)}"]
-    for word in (DEVIATES, UNREACHED, UNSEEN, NOT_DECLARED):
-        titles = ", ".join(verdict.rule.title for verdict in found if verdict.word == word)
-        if titles:
-            lines.append(textwrap.fill(titles, 100, initial_indent=f"  {word:<14}", subsequent_indent=" " * 16))
-    return lines
 
 
 def _command_line(args: argparse.Namespace) -> str:

@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
         trace=args.trace,
         drained=_in_drain(trace, finding.step),
         limit_s=trace.limit_s,
+        opening=trace.opening,
     )
     print(show(screen))
     return 1

@@ -21,6 +21,7 @@ from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.page import page_of
 from kvledger.spec.rules import RULES, Broken, Rule
+from kvledger.spec.snapshot import Snapshot
 from kvledger.spec.trace import HANGS, RAISES, Step
 from kvledger.spec.world import World
 from kvledger.tests.kit.limit import LIMIT_S
@@ -38,7 +39,7 @@ YOURS = "my_adapter:make"  # who is asked where nobody is known that could be as
 @dataclass(frozen=True)
 class Screen:
     """All that a failure screen says. steps end with the guilty one. target: who answered, None: nobody that can be
-    asked again. trace: where it was saved, if it was."""
+    asked again. trace: where it was saved, if it was. opening: where the run begins, if not at its start."""
 
     world: World
     steps: Sequence[Step]
@@ -52,6 +53,7 @@ class Screen:
     blind: str | None = None
     drained: bool = False
     limit_s: float | None = None
+    opening: Snapshot | None = None
 
 
 @dataclass(frozen=True)
@@ -100,13 +102,13 @@ def _folded(lead: str, text: str) -> list[str]:
 def _history(screen: Screen) -> tuple[Ledger, list[Line], list[tuple[str, Callable[[Ledger], str]]]]:
     """Judge the steps once more, watching the rows and pages that the finding is about."""
     *earlier, guilty = screen.steps
-    first, held = Monitor(screen.world, count_armed=False), dict[str, int]()
+    first, held = Monitor(screen.world, screen.opening, count_armed=False), dict[str, int]()
     for step in earlier:
         _repeat(first, step)
         held |= {req: record.row or 0 for req, record in first.ledger.records.items()}
     before = first.ledger
     subjects = _subjects(screen.finding, before, guilty, held)
-    again = Monitor(screen.world, count_armed=False)
+    again = Monitor(screen.world, screen.opening, count_armed=False)
     lines = []
     for number, step in enumerate(screen.steps, 1):
         if step is not guilty:

@@ -1,0 +1,1 @@
+"""Runs that are recorded beside a live engine, and judged later."""
