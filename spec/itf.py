@@ -309,15 +309,13 @@ def variant_of(**kinds: Kind) -> Kind:
 
 
 def plain(json: Json) -> Json:
-    """The same value in plain JSON, as people and other languages write it; what was made by `put` of a variant stays
-    one."""
-    match json:
-        case {"#bigint": str(digits)}:
-            return int(digits)
-        case {"#tup": list(items)} | {"#set": list(items)}:
-            return [plain(each) for each in items]
-        case {"#map": list(pairs)}:
-            return {plain(name): plain(each) for name, each in pairs}
-        case dict():
-            return None if json == NOTHING else {name: plain(each) for name, each in json.items()}
-    return json
+    """The same value in plain JSON, as people and other languages write it; a variant stays one."""
+    if not isinstance(json, dict):
+        return json
+    if "#bigint" in json:
+        return int(json["#bigint"])
+    if "#tup" in json or "#set" in json:
+        return [plain(each) for each in json["#tup" if "#tup" in json else "#set"]]
+    if "#map" in json:
+        return {plain(name): plain(each) for name, each in json["#map"]}
+    return None if json == NOTHING else {name: plain(each) for name, each in json.items()}

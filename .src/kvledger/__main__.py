@@ -23,6 +23,7 @@ from kvledger.tests.engines.venvs import Elsewhere, start_again
 
 COMMANDS = {
     "check": ("kvledger.tests.kit.check", "check your engine against the law"),
+    "record": ("kvledger.tests.record.command", "record a small run of live pools, and say what that costs"),
     "audit": ("kvledger.tests.record.audit", "judge a recorded run, without the engine that made it"),
     "replay": ("kvledger.tests.replay.command", "drive a backend with a real request trace or a stored one"),
     "engines": ("kvledger.tests.engines.command", "list the real engines, set one up, hunt on its scheduler"),

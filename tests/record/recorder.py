@@ -34,7 +34,7 @@ class Recorder:
     def __init__(
         self, path: str | Path, world: World, *, backend: str = "", opening: Snapshot | None = None
     ) -> None:
-        head = header(world, backend, opening)
+        self.world, head = world, header(world, backend, opening)
         try:
             self._file = open(path, "x", encoding="utf-8", buffering=1, newline="\n")  # noqa: SIM115  # until close
         except FileExistsError:
