@@ -29,8 +29,8 @@ from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.session.session_controller import SessionController
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-PAGE, PAGES, ROWS, WIDTH = 16, 96, 12, 512
-RUNNING, CHUNK, ANSWER = 6, 64, 24
+PAGE, PAGES, ROWS, WIDTH = 16, 56, 12, 512
+RUNNING, TALKS, CHUNK, ANSWER = 6, 2, 64, 24
 BUFFERS, MODEL = SimpleNamespace(device="cpu"), SimpleNamespace(is_encoder_decoder=False)
 
 
@@ -55,20 +55,24 @@ class Server:
         while self.actions < actions or self.waiting or self.prefilling or self.decoding:
             while self.actions < actions and len(self.waiting) < RUNNING:
                 self.arrive()
-            while self.waiting and len(self.prefilling) + len(self.decoding) < RUNNING and self.start():
-                pass
-            for req in self.prefilling:
-                self.prefill(req)
-            self.decoding += [req for req in self.prefilling if req.output_ids and not req.inflight_middle_chunks]
-            self.prefilling = [req for req in self.prefilling if req.inflight_middle_chunks]
-            self.decode()
+            self.round()
+
+    def round(self) -> None:
+        """Some start, each that prefills gets a chunk, each that decodes a token."""
+        while self.waiting and len(self.prefilling) + len(self.decoding) < RUNNING and self.start():
+            pass
+        for req in self.prefilling:
+            self.prefill(req)
+        self.decoding += [req for req in self.prefilling if not req.inflight_middle_chunks]
+        self.prefilling = [req for req in self.prefilling if req.inflight_middle_chunks]
+        self.decode()
 
     def arrive(self) -> None:
-        """One of four system prompts and a question; every fifth begins a conversation."""
+        """One of four system prompts and a question; every fifth begins a conversation, unless there are enough."""
         self.arrived += 1
         question = [self.random.randrange(10, 99) for _ in range(self.random.randrange(8, 120))]
         req = self.request(f"r{self.arrived}", [self.arrived % 4] * 40 + question)
-        if self.arrived % 5 == 0:
+        if self.arrived % 5 == 0 and len(self.sessions.sessions) < TALKS:
             name = f"talk {self.arrived}"
             self.sessions.open(OpenSessionReqInput(capacity_of_str_len=0, session_id=name, streaming=True))
             self.join(req, name)
@@ -83,12 +87,13 @@ class Server:
         req.session._inflight = True
 
     def start(self) -> bool:
-        """Who has waited longest is matched and locked, if there is room for its first chunk."""
+        """Who has waited longest is matched and locked, if there is room for it and for all who prefill."""
         req = self.waiting[0]
         req.init_next_round_input(self.tree)
         req.extend_end = req.prefix_len
         req.lock = self.tree.lock(req.last_node)
-        if not self.slots.check_decode_capacity(num_tokens=CHUNK + PAGE, tree_cache=self.tree):
+        left = [self.length(each) - each.extend_end + PAGE for each in (*self.prefilling, req)]
+        if not self.slots.check_decode_capacity(num_tokens=sum(left), tree_cache=self.tree):
             self.tree.unlock(req.lock)
             req.lock = None
             return False
@@ -100,16 +105,15 @@ class Server:
         if req.inflight_middle_chunks:
             req.init_next_round_input()
             req.prefix_len = req.kv.kv_committed_len
-        tokens = len(req.origin_input_ids) + len(req.output_ids)
-        upto = min(tokens, req.prefix_len + CHUNK)
+        upto = min(self.length(req), req.prefix_len + CHUNK)
         batch = self.batch([req], [upto])
-        batch.prefix_lens, batch.extend_lens, batch.extend_num_tokens = [req.prefix_len], [upto - req.prefix_len], 0
-        batch.extend_num_tokens = upto - req.prefix_len
-        if not self.slots.check_decode_capacity(num_tokens=batch.extend_num_tokens + PAGE, tree_cache=self.tree):
+        batch.prefix_lens, batch.extend_num_tokens = [req.prefix_len], upto - req.prefix_len
+        batch.extend_lens = [batch.extend_num_tokens]
+        while not self.slots.check_decode_capacity(num_tokens=batch.extend_num_tokens + PAGE, tree_cache=self.tree):
             self.retract(self.decoding.pop())
         alloc_for_extend(batch)
-        req.extend_end, req.inflight_middle_chunks = upto, int(upto < tokens)
-        if upto == tokens:
+        req.extend_end, req.inflight_middle_chunks = upto, int(upto < self.length(req))
+        if not req.inflight_middle_chunks:
             self.sample(req)
         checkpoint_kv_cache(req, self.tree)
         self.actions += 2
@@ -130,6 +134,9 @@ class Server:
         for req in list(self.decoding):
             if len(req.output_ids) >= ANSWER:
                 self.end(req)
+
+    def length(self, req: Any) -> int:
+        return len(req.origin_input_ids) + len(req.output_ids)
 
     def sample(self, req: Any) -> None:
         req.output_ids.append(self.random.randrange(100, 199))

@@ -59,6 +59,7 @@ CACHE = frozenset({"PREFIX_CACHE", "LEAF_FIRST", "EVICT", "CHECKPOINT"})
 CAPABILITIES = CACHE | {"ROWS", "PAGED", "CHUNKED", "DRAFTS", "SESSIONS", "SPLIT_ADMIT"}
 PUBLISHES_ON = frozenset({"checkpoint", "finish", "abort"})
 SAMPLED = object()  # stands where a token will that is not sampled yet
+NEVER = "never"  # stands where none was, for the call was refused
 Call: TypeAlias = Callable[..., Any]  # the call that was meant
 POOLS = (ReqToTokenPool, TokenToKVPoolAllocator, PagedTokenToKVPoolAllocator)
 
@@ -126,15 +127,21 @@ def record(path: str | Path, tree: Any) -> Iterator[None]:
     and pages all free. Raises WrongInput for pools of other kinds, or that are in use, and for a file that exists.
     Whatever goes wrong later ends the recording with a line on standard error, and the engine goes on."""
     world = world_of(tree)
+
+    def failed(error: Exception) -> None:
+        print(f"kvledger: {path} ends here: {error!r}", file=sys.stderr)
+
     with Recorder(path, world, backend="sglang") as recorder:
-        tape = Tape(recorder, tree)
-        watch = Watch(lambda error: print(f"kvledger: {path} ends here: {error!r}", file=sys.stderr))
+        tape, watch = Tape(recorder, tree), Watch(failed)
         tape.watched_by(watch)
         try:
             yield
         finally:
             watch.close()
-            tape.close()
+            try:
+                tape.close()
+            except Exception as error:
+                failed(error)
 
 
 def world_of(tree: Any) -> World:
@@ -338,7 +345,7 @@ class Tape:
         with self.acting() as taken:
             call(req, tree, checkpoint=checkpoint)
         end = kv.cache_protected_len
-        self.cached.update(self.rows.req_to_token[row, start : end : self.size].tolist())
+        self.cached.update((self.rows.req_to_token[row, start : end : self.size] // self.size).tolist())
         self.add(act, Reply(published={member.rid: end} if end > start else {}, freed=taken.freed))
         member.runs = member.admitted = False
         if not isinstance(act, Retract):
@@ -472,9 +479,10 @@ def with_tokens(act: Action, tokens: Iterator[Token]) -> Action:
     """The action with these tokens, one after the other, in place of SAMPLED."""
     match act:
         case Extend(batch):
-            return Extend(tuple((rid, upto, next(tokens) if token is SAMPLED else token) for rid, upto, token in batch))
+            return Extend(tuple((rid, upto, next(tokens, NEVER) if token is SAMPLED else token)
+                                for rid, upto, token in batch))  # fmt: skip
         case Decode(batch):
-            return Decode(tuple((rid, next(tokens)) for rid, _ in batch))
+            return Decode(tuple((rid, next(tokens, NEVER)) for rid, _ in batch))
         case Commit(rid, sampled):
             return Commit(rid, tuple(next(tokens) for _ in sampled))
     return act
