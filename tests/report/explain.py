@@ -27,7 +27,7 @@ HELP = """examples:
   kvledger explain "pool memory leak detected! [full] total=65536, available=65520, evictable=32, protected=0, ..."
                                                                 SGLang's leak line, of any generation: how far its sum
                                                                 is off, how many pages, which rules and actions
-  grep -i "mem.* leak" server.log | kvledger explain - --page-size 16
+  kvledger explain - --page-size 16 < server.log                of a whole log: of each pool the first sum that is off
 
 A file, or what ends in .json or .jsonl, is a stored run; anything else is text with a leak line in it; - is standard
 input, with as many lines as there are.
