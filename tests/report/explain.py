@@ -51,7 +51,12 @@ def run(args: argparse.Namespace) -> int:
         return _run_stored(args.what, args.pytest)
     if args.pytest:
         raise WrongInput(f"--pytest with {args.what!r:.40}: expected a stored run (.itf.json)")
-    return _run_line(sys.stdin.read() if args.what == "-" else args.what, args.page_size)
+    return _run_line(_standard_input() if args.what == "-" else args.what, args.page_size)
+
+
+def _standard_input() -> str:
+    """All of it: a log may hold bytes that are no text, and there may be none."""
+    return sys.stdin.buffer.read().decode(errors="replace") if sys.stdin else ""
 
 
 def _run_line(text: str, page_size: int | None) -> int:

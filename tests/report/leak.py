@@ -26,15 +26,14 @@ def told(sums: Sequence[Sum]) -> str:
     if not wrong:
         agree = "It is right." if len(sums) == 1 else f"The last of {len(sums):,} sums; all are right."
         return "\n".join([*_figures(sums[-1]), *_folded(f"{agree} Most rules can break without a sum that shows it."),
-                          "", NEXT])  # fmt: skip
+                          *_hinted(sums[-1]), "", NEXT])  # fmt: skip
     firsts = {each.pool: each for each in reversed(wrong)}
     shown = [each for each in wrong if firsts[each.pool] is each]
     out: list[str] = []
     for first in shown:
         later = [each for each in wrong if each.pool == first.pool][1:]
         out += [*_figures(first), *_folded(_size(first)), *_folded(_course(later)), *_folded(_model(first))]
-        out += [line for sentence, _ in hints(first) for line in _folded(sentence)]
-        out.append("")
+        out += [*_hinted(first), ""]
     for sign in dict.fromkeys(map(_sign, shown)):
         out += [*_table(sign, suspects([each for each in shown if _sign(each) == sign])), ""]
     rule = RULES[suspects(shown[:1])[0].rule]
@@ -63,10 +62,17 @@ def hints(each: Sum) -> Iterator[tuple[str, tuple[str, ...]]]:
         says = ("protected is not 0, though nothing runs and no session holds KV: a lock was left behind "
                 f"({RULES['LOCK-1'].title}). That alone changes no sum.")  # fmt: skip
         yield says, ()
-    if each.unit == SLOTS and each.page_size and each.off % each.page_size:
-        says = ("Pool and tree count whole pages, so a record's length is wrong, such as a protected_len that ends "
-                "inside a page.")  # fmt: skip
+    size = each.page_size if each.unit == SLOTS and each.page_size else 1
+    if any(number % size for number in (each.off, *each.parts.values())):
+        says = ("Not all of this is whole pages. Pool and tree count nothing else, so a record's length is wrong, such "
+                "as a protected_len that ends inside a page.")  # fmt: skip
         yield says, ("REC-2",)
+    if each.unit == ROWS and each.off >= 0:
+        yield "A decode server (disaggregation) has pre-allocated rows beyond the total that it prints.", ()
+
+
+def _hinted(each: Sum) -> list[str]:
+    return [line for sentence, _ in hints(each) for line in _folded(sentence)]
 
 
 def _sign(each: Sum) -> tuple[str, bool]:

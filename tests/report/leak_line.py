@@ -2,7 +2,8 @@
 
 Its idle check and its busy check print NAME=NUMBER, and every generation names and orders them in another way:
 managers/scheduler.py at first, scheduler_runtime_checker_mixin.py until 0.5.10, scheduler_components/
-invariant_checker.py since. What stands before, between and behind is passed over, so a whole log may be given.
+invariant_checker.py since. What stands before, between and behind is passed over, so a whole log may be given, also one
+that writes its line ends as \\n.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class Sum(NamedTuple):
 def sums(text: str, page_size: int | None = None) -> list[Sum]:
     """Every sum in a text, in its order. One whose total is cut off is there only if a part of it is below 0.
     page_size: in slots; None: as the text says, if it does (the server's arguments do, at its start)."""
+    text = text.replace("\\n", "\n")
     said = [int(number) for number in re.findall(r"(?<!\w)page_size=(\d+)", text)]
     size = page_size or next(filter(None, reversed(said)), None)
     found = []

@@ -90,8 +90,7 @@ def judge_form(out: str) -> None:
     assert "None" not in out and re.search(r"^next    kvledger check sglang ", out, re.MULTILINE)
 
 
-# The same sum in the words of each generation: 90 + 4 + 2 + 1 of 100, and with three in use it is right.
-PLAIN = {"available": 90, "evictable": 4, "protected": 2, "session_held": 1}
+# The same sum, 97 of 100, in the words of each generation.
 GENERATIONS = {
     "0.5.3": "self.max_total_num_tokens=100, available_size=90, evictable_size=4, protected_size=3\n",
     "0.5.10": "self.max_total_num_tokens=100, available_size=90, evictable_size=4, protected_size=2, session_held=1\n",
@@ -109,7 +108,8 @@ GENERATIONS = {
 
 @pytest.mark.parametrize("text", GENERATIONS.values(), ids=GENERATIONS)
 def test_each_generation_is_read(text: str) -> None:
-    for line in (text, f"[2026-11-30 18:50:32 TP0] Scheduler hit: {text}\nkilled, pid=17, tp_size=2"):
+    logged = f"[2026-11-30 18:50:32 TP0] Scheduler hit: {text}\nkilled, pid=17, tp_size=2"
+    for line in (text, logged, logged.replace("\n", "\\n")):
         first, *others = sums(line)
         assert (first.pool, first.off, first.counted, first.total) == ("full", -3, 97, 100)
         assert all(each.off == 0 for each in others)
@@ -149,7 +149,7 @@ def line(**parts: int) -> str:
         (line(available=1000, session_held=24, uncached=24), "That is session_held once more", "CONS-1"),
         (line(available=960, session_held=32, uncached=64), "That is session_held once more", "CONS-1"),
         (line(available=1056, session_held=-64), "session_held is below 0: a session's record", "SES-4"),
-        (line(available=1007), "1 page of 16, and 1 over. Pool and tree count whole pages", "REC-2"),
+        (line(available=1007), "1 page of 16, and 1 over. Not all of this is whole pages.", "REC-2"),
         (line(available=992), "32 too few: something is nobody's. 2 pages of 16.", "PAGE-6"),
         (line(available=992, protected=16), "a lock was left behind (LOCK-1 locks-counted)", "PAGE-6"),
     ],
@@ -187,12 +187,23 @@ def test_two_pools_that_are_off_to_two_sides() -> None:
 def test_a_right_sum_is_said_to_be_right(bench: Bench) -> None:
     code, out, err = bench.call("explain", line())
     assert (code, err) == (0, "") and "of 1,024 slots\n        It is right." in out and "suspect" not in out
+    assert "LOCK-1" not in out and "LOCK-1" in bench.call("explain", line(available=1008, protected=16))[1]
+
+
+def test_the_total_of_a_decode_server() -> None:
+    """It checks size + pre_alloc_size, and prints size."""
+    rows = "req_to_token_pool memory leak detected!available_size={}, session_held=1, total_size=4"
+    says = "A decode server (disaggregation) has pre-allocated rows"
+    assert [says in said(sums(rows.format(free))) for free in (2, 3, 4)] == [False, True, True]
 
 
 def test_standard_input(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"first\n{line(available=1008)}\nlast\n"))
+    log = f"first \ud800\n{line(available=1008)}\nlast\n".encode(errors="surrogatepass")  # not all of it is text
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(log)))
     code, out, _ = bench.call("explain", "-", "--page-size", "8")
     assert code == 1 and "2 pages of 8." in out
+    monkeypatch.setattr("sys.stdin", None)
+    assert "'': expected a stored run" in bench.complaint("explain", "-")
 
 
 def test_a_file_is_a_stored_run_whatever_its_name(bench: Bench) -> None:
