@@ -62,7 +62,7 @@ def hints(each: Sum) -> Iterator[tuple[str, tuple[str, ...]]]:
         says = ("protected is not 0, though nothing runs and no session holds KV: a lock was left behind "
                 f"({RULES['LOCK-1'].title}). That alone changes no sum.")  # fmt: skip
         yield says, ()
-    size = each.page_size if each.unit == SLOTS and each.page_size else 1
+    size = each.page_size if _counted(each) == SLOTS and each.page_size else 1
     if any(number % size for number in (each.off, *each.parts.values())):
         says = ("Not all of this is whole pages. Pool and tree count nothing else, so a record's length is wrong, such "
                 "as a protected_len that ends inside a page.")  # fmt: skip

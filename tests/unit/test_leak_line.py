@@ -184,6 +184,12 @@ def test_two_pools_that_are_off_to_two_sides() -> None:
     assert "too many slots: who can do that" in out and "too few rows: who can do that" in out
 
 
+def test_a_state_is_no_part_of_a_page() -> None:
+    out = said(sums("page_size=64 [mamba] total=10, available=9, evictable=0, protected=0, session_held=0, uncached=0"))
+    assert "9, of 10 states 1 too few" in out.replace("uncached 0 = ", "") and "page" not in out.partition("The law")[0]
+    assert suspects(sums("page_size=64 [mamba] total=10, available=9"))[0].rule == "PAGE-6"
+
+
 def test_a_right_sum_is_said_to_be_right(bench: Bench) -> None:
     code, out, err = bench.call("explain", line())
     assert (code, err) == (0, "") and "of 1,024 slots\n        It is right." in out and "suspect" not in out
