@@ -28,6 +28,7 @@ from kvledger.tests.replay.driver import Summary, drive
 from kvledger.tests.replay.knobs import Knobs, positions
 from kvledger.tests.replay.mooncake import TraceRequest, read
 from kvledger.tests.replay.narrow import narrow
+from kvledger.tests.replay.occupancy import Occupancy, ask
 from kvledger.tests.replay.synthetic import write
 from kvledger.tests.report import json_file
 from kvledger.tests.report.terminal import Screen, show
@@ -37,6 +38,7 @@ HELP = """examples:
   kvledger replay t.jsonl                                       replay it on the reference
   kvledger replay t.jsonl --backend my_adapter:make --view      on yours, its own books compared at every step
   kvledger replay t.jsonl --page-size 1 --pages 4096            a tight pool: evictions, refusals, retractions
+  kvledger replay t.jsonl --pages 300 --plot occupancy.svg      whose the pages are, over the run
   kvledger replay .kvledger/row-1-7a3f.itf.json                 a run that was saved because it failed, once more,
                                                                 on the backend that made it or on another
 
@@ -66,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--view", action="store_true", help="compare the backend's own books and content at every step")
     add_limit(parser)
     parser.add_argument("--json", metavar="FILE", help="write the verdict there as well; - for standard output")
+    parser.add_argument("--plot", metavar="FILE", help="draw whose the pages are, over the run: .svg or .png")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("--synthetic", action="store_true", help="write a made-up trace to the file; replay nothing")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the made-up trace; default: 0")
@@ -79,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"wrote {args.file}: {args.requests:,} made-up requests, seed {args.seed}")
         return 0
     json_file.ask(args.json)
+    ask(args.plot)
     report: dict[str, object] = {}
     text = _stored(args, report) if args.file.endswith(".json") else _recorded(args, report)
     if args.json != json_file.STDOUT:
@@ -93,6 +97,8 @@ def _stored(args: argparse.Namespace, report: dict[str, object]) -> str:
     for name in SIZES:
         if getattr(args, _attribute(name)) is not None:
             raise WrongInput(f"--{name} with {args.file}: a stored run has its sizes, expected a trace of requests")
+    if args.plot:
+        raise WrongInput(f"--plot with {args.file}: expected a trace of requests")
     return replay_trace(args.file, args.backend, report, view=args.view, limit_s=ask_limit(args))
 
 
@@ -105,10 +111,15 @@ def _recorded(args: argparse.Namespace, report: dict[str, object]) -> str:
     make, world = load_backend(args.backend), _world(args, requests)
     lockstep = Lockstep(make, world, grade=grade, name=args.backend)
     report |= {"backend": args.backend, "name": lockstep.world.declared.name}
+    plot = Occupancy(lockstep.ledger)
     try:
-        return _conforms(args, requests, lockstep, report)
+        text = _conforms(args, requests, lockstep, report, plot)
     except Finding as finding:
-        return _broken(args, make, lockstep, finding, report)
+        plot.broken = finding.rule
+        text = _broken(args, make, lockstep, finding, report)
+    if args.plot:
+        plot.draw(args.plot, lockstep.world)
+    return text
 
 
 def _fill(args: argparse.Namespace) -> None:
@@ -123,7 +134,11 @@ def _attribute(name: str) -> str:
 
 
 def _conforms(
-    args: argparse.Namespace, requests: Sequence[TraceRequest], lockstep: Lockstep, report: dict[str, object]
+    args: argparse.Namespace,
+    requests: Sequence[TraceRequest],
+    lockstep: Lockstep,
+    report: dict[str, object],
+    plot: Occupancy,
 ) -> str:
     """The whole run, and what it came to. Raises Finding."""
     calibration, start, peak_pages = calibrate(), time.process_time(), 0
@@ -133,6 +148,8 @@ def _conforms(
         nonlocal peak_pages
         answer = lockstep.do(action)
         peak_pages = max(peak_pages, len(lockstep.ledger.pages))
+        if args.plot:
+            plot.note(lockstep.ledger, action, answer)
         return answer
 
     with tqdm(

@@ -1,28 +1,20 @@
-"""--json FILE: the verdict for machines. - is standard output.
-
-Whether it can be written is asked before the work begins, which may take minutes.
-"""
+"""--json FILE: the verdict for machines. - is standard output."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from kvledger.spec.whole_file import write_whole
 from kvledger.spec.world import WrongInput
+from kvledger.tests.report.named_file import may_be_written
 
 STDOUT = "-"
 
 
 def ask(path: str | None) -> None:
     """Raises WrongInput if nothing can be written there."""
-    if path in (None, STDOUT):
-        return
-    where = Path(str(path)).resolve()
-    if not where.parent.is_dir():
-        raise WrongInput(f"--json {path}: the folder does not exist")
-    if where.is_dir():
-        raise WrongInput(f"--json {path}: this is a folder, expected a file")
+    if path is not None and path != STDOUT:
+        may_be_written("--json", path)
 
 
 def write(path: str, content: object) -> None:

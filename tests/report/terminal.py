@@ -1,6 +1,6 @@
-"""The failure screen: what broke, by which step, shown on the rows and pages that matter. 80 columns, no repr.
+"""The failure screen: where to look first, what broke, by which step, shown on the rows and pages that matter.
 
-Every line that starts with a word in the last block is a command.
+80 columns, no repr. Every line that starts with a word in the last block is a command.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from kvledger.spec.world import World
 from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.lockstep import Finding
 from kvledger.tests.kit.verdict import DEVIATES, HOLDS, Verdict
+from kvledger.tests.report.places import PLACES, place_of
 
 WIDTH = 80
 STEPS = 20  # steps shown at most
@@ -71,7 +72,7 @@ def show(screen: Screen) -> str:
     before, lines, subjects = _history(screen)
     rule = RULES.get(screen.finding.rule)
     guilty = screen.steps[-1]
-    out = [_header(screen), ""]
+    out = [_header(screen), _place(screen)]
     if rule is None:
         word = {RAISES: "raises", HANGS: "hangs"}[screen.finding.rule]
         out.append(f"BROKEN  the backend {word}")
@@ -93,6 +94,12 @@ def _header(screen: Screen) -> str:
     facts += f", seed {screen.seed}" if screen.seed is not None else ""
     command = f"$ {screen.command}"
     return f"{command}{facts:>{max(WIDTH - len(command), len(facts) + 2)}}"
+
+
+def _place(screen: Screen) -> str:
+    """Where to look first."""
+    place = place_of(screen.finding.rule, name_of(screen.steps[-1].act), drained=screen.drained)
+    return f"place   {place.number} of {len(PLACES)}, {place.name}: {place.look}"
 
 
 def _folded(lead: str, text: str) -> list[str]:

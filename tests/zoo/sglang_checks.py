@@ -9,22 +9,33 @@ on the free list.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 from kvledger.spec.backend import View
 from kvledger.spec.page import page_of, pages_for
 from kvledger.spec.world import SessionId, World
 
 
-def idle_sum_holds(view: View, world: World, sessions: Collection[SessionId] = ()) -> bool:
-    """The sum at idle; it says nothing while a request holds a record. sessions: ids that are no request's."""
-    held = view.records or {}
-    if not held.keys() <= set(sessions):
-        return True
-    size, totals = world.page_size, view.totals
+class Off(NamedTuple):
+    """By how much each of the two sums misses its total; above 0: more is counted than there is."""
+
+    slots: int
+    rows: int
+
+
+def sums_off(view: View, world: World) -> Off:
+    """The two sums over the books of one step. Each record's own part, session_held or uncached, is what it has
+    allocated, in whole pages, less what the cache has of it."""
+    held, size, totals = view.records or {}, world.page_size, view.totals
     assert totals is not None and view.free_rows is not None
-    session_held = sum(pages_for(each.allocated_len, size) - each.protected_len // size for each in held.values())
-    pages = totals.available + totals.evictable + totals.protected + session_held
-    return pages == world.pages and len(view.free_rows) + len(held) == world.rows
+    private = sum(pages_for(each.allocated_len, size) * size - each.protected_len for each in held.values())
+    slots = (totals.available + totals.evictable + totals.protected - world.pages) * size + private
+    return Off(slots, len(view.free_rows) + len(held) - world.rows)
+
+
+def idle_sum_holds(view: View, world: World, sessions: Collection[SessionId] = ()) -> bool:
+    """The sums at idle; they say nothing while a request holds a record. sessions: ids that are no request's."""
+    return not (view.records or {}).keys() <= set(sessions) or sums_off(view, world) == Off(0, 0)
 
 
 def page_check_holds(view: View, world: World, sessions: Collection[SessionId] = ()) -> bool:
