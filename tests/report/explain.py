@@ -29,8 +29,8 @@ HELP = """examples:
                                                                 is off, how many pages, which rules and actions
   kvledger explain - --page-size 16 < server.log                of a whole log: of each pool the first sum that is off
 
-A file, or what ends in .json or .jsonl, is a stored run; anything else is text with a leak line in it; - is standard
-input, with as many lines as there are.
+A file, or what ends in .json, is a stored run; anything else is text with a leak line in it; - is standard input, with
+as many lines as there are.
 Exit 0: every rule holds that a stored run can show, or every sum is right. 1: a rule is broken, or a sum is off.
 2: neither a stored run nor a leak line.
 """
@@ -46,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Judge the stored answers once more, or read the line, and say what that shows. Exit 1 if anything is wrong."""
     if args.what != "-" and (args.what.endswith((".json", ".jsonl")) or os.path.exists(args.what)):
+        if args.what.endswith(".jsonl"):
+            raise WrongInput(f"{args.what}: expected a stored run (.itf.json); a recording is for kvledger audit")
         if args.page_size is not None:
             raise WrongInput(f"--page-size with {args.what}: a stored run has its sizes, expected a leak line")
         return _run_stored(args.what, args.pytest)

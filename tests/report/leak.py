@@ -17,7 +17,8 @@ WIDTH, INDENT = 80, 8
 TOLD = 6  # causes that are told in a sentence; the others are named
 NEXT = """\
 next    kvledger check sglang             SGLang itself, judged at every step
-        kvledger check my_adapter:make    yours: the guilty step, in few calls"""
+        kvledger check my_adapter:make    yours: the guilty step, in few calls
+        kvledger audit run.jsonl          a run recorded beside the server"""
 
 
 def told(sums: Sequence[Sum]) -> str:
