@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 from tqdm import tqdm
 
 from kvledger.spec import recording, trace
+from kvledger.spec.action import file_of
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.rules import Broken
@@ -138,7 +139,8 @@ class Audit:
     def _step(self, step: Step) -> None:
         looked_at = {"ANSWER", *["PROBE"] * step.probe, *["CONTENT"] * (step.read is not None)}
         looked_at |= shown(step.view) if step.view is not None else set()
-        gives = step.answer.freed is not None and not step.probe and gives_back(self.monitor.ledger, step.act)
+        ledger, act = self.monitor.ledger, step.act
+        gives = step.answer.freed is not None and not file_of(act).requires(ledger, act) and gives_back(ledger, act)
         try:
             judge_step(self.monitor, step)
         except WrongInput as wrong:

@@ -21,7 +21,7 @@ WORD = re.compile(
     r"|(?P<head>(?i:leak detected|mem check))"
     r"|(?P<skipped>leak-check skipped)"
     r"|\[(?P<pool>full|swa|mamba(?:-active|-int8)?)\]"
-    r"|(?<![\w.])(?P<name>[A-Za-z_][\w.]*)(?:\(\))?=(?P<number>-?\d+)(?![\w.])"
+    r"|(?<![\w.])(?P<name>[A-Za-z_][\w.]*)(?:\(\))?=(?P<number>-?\d{1,18})(?![\w.])"
 )
 PART = re.compile(rf"(?:(full|swa|mamba)_)?({'|'.join(PARTS)})(?:_size)?(?:_(full|swa))?")
 # A total, by the end of its name: of this pool; "", of the one that is spoken of.
@@ -74,7 +74,7 @@ def sums(text: str, page_size: int | None = None) -> list[Sum]:
     """Every sum in a text, in its order. One whose total is cut off is there only if a part of it is below 0.
     page_size: in slots; None: as the text says, if it does (the server's arguments do, at its start)."""
     text = text.replace("\\n", "\n")
-    said = [int(number) for number in re.findall(r"(?<!\w)page_size=(\d+)", text)]
+    said = [int(number) for number in re.findall(r"(?<!\w)page_size=(\d{1,18})\b", text)]
     size = page_size or next(filter(None, reversed(said)), None)
     found = []
     for pool, numbers in _groups(text):
