@@ -1,6 +1,6 @@
 """SGLang 0.5.20: the record is req.kv, a ReqKvInfo that a session shares with its turn.
 
-A row is only reused if it carries allocated KV (sglang#37167). The tree is UnifiedRadixCache with its Python core, which
+A row is only reused if it carries allocated KV (sglang#37167). The tree is UnifiedRadixCache with its Python core; it
 holds the sessions itself.
 """
 
