@@ -20,7 +20,8 @@ import kvledger
 from kvledger.spec.world import WrongInput
 from kvledger.tests.engines import command, install, venvs
 from kvledger.tests.engines.venvs import ENGINES, OURS, READY, SGLANG, SGLANG_0_5_10, VLLM, Elsewhere, Engine
-from kvledger.tests.kit.load import NAMES, load_backend
+from kvledger.tests.kit.deviations import known
+from kvledger.tests.kit.load import NAMES, load_backend, page_sizes
 from kvledger.tests.unit.written import ROOT, Bench
 
 
@@ -240,6 +241,18 @@ def test_a_guest_is_started_with_its_folder(home: Path) -> None:
         load_backend("sglang-0.5.10")
     *start, last = elsewhere.value.engine.words
     assert start[0] == str(SGLANG.python) and last == str(SGLANG_0_5_10.place)
+
+
+def test_pages_are_of_the_sizes_that_kernels_take() -> None:
+    """Triton counts in powers of two; 0.5.23 has a path without it, and no engine of ours asks."""
+    assert page_sizes("sglang-0.5.10") == page_sizes("sglang-0.5.20") == (1, 2, 4, 16)
+    assert page_sizes("sglang") == page_sizes("reference") == page_sizes("a.module:make") == ()
+
+
+def test_each_version_knows_its_own_deviations() -> None:
+    """Though they share a file."""
+    old, new = ({each.witness.name for each in known(name, None)} for name in ("sglang-0.5.10", "sglang"))
+    assert old and all(name.startswith("sglang-0.5.10-") for name in old) and not old & new
 
 
 def test_one_version_a_process(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
