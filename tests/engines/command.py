@@ -19,6 +19,7 @@ POLICIES = ("priority", "fcfs")  # of vLLM's scheduler
 HELP = """examples:
   kvledger engines                 the engines, their versions and backends, and where they are installed
   kvledger engines setup sglang    make SGLang's environment; afterwards: kvledger check sglang
+  kvledger engines setup sglang-0.5.10    an older one, in that environment, which is made first if it is not there
   kvledger engines hunt vllm       run seeded programs on vLLM's own scheduler, by priority, and judge what it does
   kvledger engines hunt vllm --policy fcfs --programs 600
 
@@ -74,7 +75,7 @@ def listed() -> list[str]:
     lines = []
     for engine in ENGINES.values():
         where = short(engine.place) if engine.is_set_up else f"not set up: kvledger engines setup {engine.name}"
-        lines += [f"{engine.name:<8}{engine.version:<8}{where}", f"  check {' '.join(backends(engine))}"]
+        lines += [f"{engine.name:<16}{engine.version:<8}{where}", f"  check {' '.join(backends(engine))}"]
     return lines
 
 

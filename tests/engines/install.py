@@ -1,5 +1,7 @@
 """Making an engine's environment: a fresh one, what the engine needs, the engine, and at the very end the mark.
 
+Of a guest it is the wheel alone; its host's is made first.
+
 Whatever interrupts this leaves nothing that looks installed: what has no mark counts as absent, is removed when the
 making of it fails, and is removed before it is made anew.
 """
@@ -26,6 +28,8 @@ def install(engine: Engine, say: Callable[[str], None]) -> None:
 
     Raises WrongInput in one line if a step fails.
     """
+    if engine.host:
+        install(engine.host, say)
     with _alone(engine):
         if engine.is_set_up:
             return
@@ -59,23 +63,26 @@ def _steps(engine: Engine) -> Iterator[tuple[str, Callable[[], None]]]:
     def pip(*words: str) -> None:
         _run(engine, str(engine.python), "-m", "pip", *words)
 
-    yield "an environment", lambda: _run(engine, sys.executable, "-m", "venv", str(engine.place))
+    if engine.host is None:
+        yield "an environment", lambda: _run(engine, sys.executable, "-m", "venv", str(engine.place))
     for needs in engine.needs:
         more = f" and {len(needs) - 3} more" if len(needs) > 3 else ""
         yield ", ".join(needs[:3]) + more, lambda needs=needs: pip("install", "--quiet", *needs)  # type: ignore[misc]
-    if engine.wheel_only:
-        yield f"{engine.title}, its {', '.join(engine.wheel_only)} files", lambda: _unpack(engine, pip)
+    if engine.wheel_only or engine.host:
+        files = f", its {', '.join(engine.wheel_only)} files" if engine.wheel_only else ""
+        yield f"{engine.title}{files}", lambda: _unpack(engine, pip)
     else:
-        yield engine.title, lambda: pip("install", "--quiet", "--no-deps", f"{engine.name}=={engine.version}")
+        yield engine.title, lambda: pip("install", "--quiet", "--no-deps", f"{engine.package}=={engine.version}")
 
 
 def _unpack(engine: Engine, pip: Callable[..., None]) -> None:
-    """The engine's wheel without what is compiled in it, which is most of its size and is never called."""
-    packages = next((engine.place / "lib").glob("python3*/site-packages"))
+    """The engine's wheel; or that without what is compiled in it, which is most of its size and is never called."""
+    engine.place.mkdir(exist_ok=True)
+    packages = engine.place if engine.host else next((engine.place / "lib").glob("python3*/site-packages"))
     with tempfile.TemporaryDirectory(dir=engine.place) as folder:
-        pip("download", "--quiet", "--no-deps", "--dest", folder, f"{engine.name}=={engine.version}")
+        pip("download", "--quiet", "--no-deps", "--dest", folder, f"{engine.package}=={engine.version}")
         with ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
-            wheel.extractall(packages, [name for name in wheel.namelist() if name.endswith(engine.wheel_only)])
+            wheel.extractall(packages, [name for name in wheel.namelist() if name.endswith(engine.wheel_only or "")])
 
 
 def _run(engine: Engine, *words: str) -> None:

@@ -2,7 +2,8 @@
 
 An engine wants its own torch and half a server's packages, so it is installed into an environment that holds it and
 nothing else, and a command that names one of its backends runs there: kvledger starts itself again with that
-environment's Python, and takes nothing along but its own package.
+environment's Python, and takes nothing along but its own package. An older version that gets by with what a newer one
+needs is that one's guest: a folder with its wheel, which is looked into before the environment.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ OURS = ("hypothesis>=6.100", "tqdm>=4.60")  # what kvledger itself needs; a test
 READY = "ready"  # the file that is written last: it holds the recipe the environment was made by
 PYTHON_FILES = (".py", ".json", "METADATA")
 
-# The engine's Python is given our package by its place, so that nothing else that lies beside it can be imported.
+# The engine's Python is given our package by its place, so that nothing else that lies beside it can be imported; and
+# the folder of a guest, or nothing.
 BOOT = """
 import importlib.util, sys
-home = sys.argv.pop(1)
+home, guest = sys.argv.pop(1), sys.argv.pop(1)
+sys.path[:0] = [guest] if guest else []
 spec = importlib.util.spec_from_file_location("kvledger", home + "/__init__.py", submodule_search_locations=[home])
 sys.modules["kvledger"] = package = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(package)
@@ -37,28 +40,41 @@ sys.exit(main())
 @dataclass(frozen=True)
 class Engine:
     """One engine. needs: what pip installs first, a tuple a call. wheel_only: of its own wheel, the files that end so
-    are enough; (): all of it."""
+    are enough; (): all of it. host: the engine whose guest it is. page_sizes: those that its kernels take; (): any."""
 
-    name: str
+    package: str
     version: str
-    needs: tuple[tuple[str, ...], ...]
+    needs: tuple[tuple[str, ...], ...] = ()
     wheel_only: tuple[str, ...] = ()
+    host: Engine | None = None
+    page_sizes: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As one types it: a guest's with its version."""
+        return f"{self.package}-{self.version}" if self.host else self.package
 
     @property
     def title(self) -> str:
-        """Name and version."""
-        return f"{self.name} {self.version}"
+        """Package and version."""
+        return f"{self.package} {self.version}"
 
     @property
     def place(self) -> Path:
-        """The folder of its environment."""
+        """The folder of its environment; a guest's, of its wheel."""
         home = os.environ.get("KVLEDGER_ENGINES") or Path.home() / ".cache/kvledger/engines"
-        return Path(home).expanduser().absolute() / f"{self.name}-{self.version}"
+        return Path(home).expanduser().absolute() / f"{self.package}-{self.version}"
 
     @property
     def python(self) -> Path:
         """The interpreter in which it can be imported."""
-        return self.place / "bin/python"
+        return (self.host or self).place / "bin/python"
+
+    @property
+    def words(self) -> list[str]:
+        """The command that starts kvledger there, but for what it is to do."""
+        home, guest = str(Path(kvledger.__file__).parent), str(self.place) if self.host else ""
+        return [str(self.python), "-s", "-P", "-c", BOOT, home, guest]
 
     @property
     def recipe(self) -> str:
@@ -67,16 +83,17 @@ class Engine:
 
     @property
     def is_set_up(self) -> bool:
-        """Whether its environment is there, whole, and made by this recipe."""
+        """Whether its environment is there, whole, and made by this recipe; and its host's."""
         try:
-            return (self.place / READY).read_text() == self.recipe
+            return (self.place / READY).read_text() == self.recipe and (self.host is None or self.host.is_set_up)
         except (OSError, UnicodeDecodeError):
             return False
 
     @property
     def runs_here(self) -> bool:
-        """Whether the running interpreter is the one of its environment."""
-        return Path(sys.prefix).absolute() == self.place
+        """Whether the running interpreter is the one of its environment, and looks into its folder if it is a guest."""
+        guests = [each for each in ENGINES.values() if each.host and str(each.place) in sys.path]
+        return Path(sys.prefix).absolute() == (self.host or self).place and guests == [self] * bool(self.host)
 
 
 SGLANG = Engine(
@@ -100,7 +117,12 @@ VLLM = Engine(
     ),
     wheel_only=PYTHON_FILES,
 )  # fmt: skip
-ENGINES = {engine.name: engine for engine in (SGLANG, VLLM)}
+# Before 0.5.22 the paged allocator's kernels count with Triton's ranges, which are powers of two.
+SGLANG_0_5_20, SGLANG_0_5_10 = (
+    Engine("sglang", version, host=SGLANG, page_sizes=(1, 2, 4, 16))
+    for version in ("0.5.20", "0.5.10")
+)
+ENGINES = {engine.name: engine for engine in (SGLANG, SGLANG_0_5_20, SGLANG_0_5_10, VLLM)}
 
 
 class Elsewhere(WrongInput):
@@ -113,8 +135,10 @@ class Elsewhere(WrongInput):
 
 
 def engine_of(module: str) -> Engine | None:
-    """The engine that this module is about: sglang and sglang_known are about one."""
-    return ENGINES.get(module.rpartition(".")[2].partition("_")[0])
+    """The engine that this module is about: sglang_0_5_10 is about that guest, sglang_known and sglang_0_5_23 about
+    sglang."""
+    package, _, version = module.rpartition(".")[2].partition("_")
+    return ENGINES.get(f"{package}-{version.replace('_', '.')}", ENGINES.get(package))
 
 
 def ask_here(backend: str, module: str) -> None:
@@ -127,13 +151,12 @@ def ask_here(backend: str, module: str) -> None:
         raise WrongInput(f"backend {backend!r}: {engine.title} is not set up, kvledger engines setup {engine.name}")
     other = next((each for each in ENGINES.values() if each.runs_here), None)
     if other is not None:
-        raise WrongInput(f"{other.name} and {engine.name} have an environment each: expected one of them in a call")
+        raise WrongInput(f"{other.name} and {engine.name} have a process each: expected one of them in a call")
     raise Elsewhere(backend, engine)
 
 
 def start_again(engine: Engine, words: Sequence[str]) -> NoReturn:
     """This process goes on as `kvledger WORDS` in the engine's environment."""
-    home = str(Path(kvledger.__file__).parent)
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(engine.python, [str(engine.python), "-s", "-P", "-c", BOOT, home, *words])
+    os.execv(engine.python, [*engine.words, *words])

@@ -23,7 +23,7 @@ from kvledger.tests.kit.calibration import calibrate
 from kvledger.tests.kit.deviations import Deviation
 from kvledger.tests.kit.generate import POOLS, Pool
 from kvledger.tests.kit.limit import LIMIT_S
-from kvledger.tests.kit.load import NAMES, load_backend
+from kvledger.tests.kit.load import NAMES, load_backend, page_sizes
 from kvledger.tests.kit.lockstep import Finding, Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
 from kvledger.tests.kit.shrink import CALLS, SECONDS, Shrunk, calls_of, run_again, shrink
@@ -68,7 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--actions", type=int, help="at least that many actions instead: the last run is finished")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same actions (default 0)")
     parser.add_argument("--page-size", type=int, action="append", choices=sorted({pool[0] for pool in POOLS}),
-                        help="only pools with this page size; may be given twice")  # fmt: skip
+                        help="only pools with this page size; may be given twice (default: all that the engine's "
+                        "kernels take)")  # fmt: skip
     parser.add_argument("--no-view", action="store_true", help="judge answers alone, as if there were no view()")
     add_limit(parser)
     parser.add_argument("--deviations", metavar="FILE", help="what the engine is known to do against the law, as TOML "
@@ -123,7 +124,8 @@ def check(target: str, args: argparse.Namespace) -> Report:
     make, grade = load_backend(target), Grade(view=not args.no_view, limit_s=ask_limit(args) or LIMIT_S)
     budget = args.actions or BUDGETS[args.profile]
     known = deviations.known(target, args.deviations)
-    sizes = tuple(each for each in POOLS if not args.page_size or each[0] in args.page_size)
+    only = args.page_size or page_sizes(target)
+    sizes = tuple(each for each in POOLS if not only or each[0] in only)
     began = time.process_time()
     with tqdm(total=budget, unit="action", desc=target, leave=False,
               disable=args.quiet or not sys.stderr.isatty()) as bar:  # fmt: skip

@@ -69,11 +69,12 @@ def before(world: World, steps: Sequence[Step]) -> Ledger:
 
 
 def known(target: str, path: str | None) -> tuple[Deviation, ...]:
-    """The entries for a backend: of this file, or of the one that ships for its engine. Raises WrongInput."""
+    """The entries for a backend: of this file, or of the one that ships for its engine, whatever the version. Raises
+    WrongInput."""
     if path is not None:
         return read_file(Path(path))
     module = NAMES.get(target, "").partition(":")[0].rpartition(".")[2]
-    shipped = SHIPPED / f"{module}.toml"
+    shipped = SHIPPED / f"{module.partition('_')[0]}.toml"
     found = read_file(shipped) if shipped.is_file() else ()
     return tuple(each for each in found if not each.backends or target in each.backends)
 

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 from kvledger.spec.backend import Backend, Declaration, Make, World
 from kvledger.spec.itf import short
 from kvledger.spec.world import WrongInput
-from kvledger.tests.engines.venvs import ask_here
+from kvledger.tests.engines.venvs import ask_here, engine_of
 from kvledger.tests.kit.limit import LIMIT_S, Overtime, TimeLimit
 
 T = TypeVar("T")
@@ -25,11 +25,13 @@ NAMES = {
     "oracle-fifo": "kvledger.tests.engines.oracle:make_fifo",
     "oracle-random": "kvledger.tests.engines.oracle:make_random",
     "oracle-adversarial": "kvledger.tests.engines.oracle:make_adversarial",
-    "sglang": "kvledger.tests.engines.sglang:make",
-    "sglang-rust": "kvledger.tests.engines.sglang:make_rust",
-    "sglang-radix": "kvledger.tests.engines.sglang:make_radix",
-    "sglang-no-cache": "kvledger.tests.engines.sglang:make_no_cache",
-    "sglang-unasked": "kvledger.tests.engines.sglang:make_unasked",
+    "sglang": "kvledger.tests.engines.sglang_0_5_23:make",
+    "sglang-rust": "kvledger.tests.engines.sglang_0_5_23:make_rust",
+    "sglang-radix": "kvledger.tests.engines.sglang_0_5_23:make_radix",
+    "sglang-no-cache": "kvledger.tests.engines.sglang_0_5_23:make_no_cache",
+    "sglang-unasked": "kvledger.tests.engines.sglang_0_5_23:make_unasked",
+    "sglang-0.5.20": "kvledger.tests.engines.sglang_0_5_20:make",
+    "sglang-0.5.10": "kvledger.tests.engines.sglang_0_5_10:make",
     "vllm": "kvledger.tests.engines.vllm:make",
 }
 METHODS = {"VIEW": ("view",), "CONTENT": ("write", "read"), "SCRAMBLE": ("scramble",)}  # by capability
@@ -55,6 +57,12 @@ def load_backend(target: str) -> Make:
         found = "none" if make is nothing else short(make)
         raise WrongInput(f"backend {target!r}: expected a function {function} in {module_name}, found {found}")
     return cast(Make, make)
+
+
+def page_sizes(target: str) -> tuple[int, ...]:
+    """Those that this backend's engine has kernels for; (): any."""
+    engine = engine_of(NAMES.get(target, "").partition(":")[0])
+    return engine.page_sizes if engine else ()
 
 
 def build(

@@ -16,8 +16,11 @@ from kvledger.spec.actions import Action, Checkpoint, Decode, Extend, Finish, Re
 from kvledger.spec.backend import Make, Reply, View
 from kvledger.spec.trace import read
 from kvledger.spec.world import ReqId, World
-from kvledger.tests.engines import sglang
-from kvledger.tests.engines.sglang_trees import NO_CACHE, PYTHON, RADIX, RUST
+from kvledger.tests.engines import sglang_0_5_23 as sglang
+from kvledger.tests.engines.command import backends
+from kvledger.tests.engines.sglang import runs
+from kvledger.tests.engines.sglang_0_5_23 import NO_CACHE, PYTHON, RADIX, RUST
+from kvledger.tests.engines.venvs import SGLANG
 from kvledger.tests.kit import deviations
 from kvledger.tests.kit.again import calls_stored, grade_of
 from kvledger.tests.kit.check import still_shows
@@ -39,7 +42,7 @@ from sglang.srt.session.streaming_session import StreamingSession
 ACTIONS = 1_000
 
 
-class Repaired(sglang.SGLang):
+class Repaired(sglang.SGLang0523):
     """The engine behind a caller that makes up for its known faults, so that others can be seen. Nothing of it is
     replaced."""
 
@@ -59,7 +62,7 @@ class Repaired(sglang.SGLang):
 
     def abort(self, rid: ReqId) -> Reply:
         """A turn that is gone is not the last request."""
-        if not sglang.runs(self.reqs[rid]):
+        if not runs(self.reqs[rid]):
             self.strike_out(self.reqs[rid])
         return super().abort(rid)
 
@@ -73,10 +76,10 @@ class Repaired(sglang.SGLang):
 
 
 MAKES: dict[str, Make] = {
-    "sglang": partial(Repaired, PYTHON, True),
-    "sglang-rust": partial(Repaired, RUST, True),
-    "sglang-radix": partial(Repaired, RADIX, True),
-    "sglang-no-cache": partial(Repaired, NO_CACHE, True),
+    "sglang": partial(Repaired, PYTHON),
+    "sglang-rust": partial(Repaired, RUST),
+    "sglang-radix": partial(Repaired, RADIX),
+    "sglang-no-cache": partial(Repaired, NO_CACHE),
 }
 
 # ---- faults, each patched into a class of the engine's
@@ -156,7 +159,8 @@ def conform() -> dict[str, str | None]:
 def known() -> dict[str, list[bool]]:
     """Of each deviation that is listed: whether its run shows it, and whether it still does once it is repaired."""
     return {each.witness.name: [still_shows(each, read(each.witness).backend), shows_repaired(each)]
-            for each in deviations.read_file(deviations.SHIPPED / "sglang.toml")}  # fmt: skip
+            for each in deviations.read_file(deviations.SHIPPED / "sglang.toml")
+            if read(each.witness).backend in backends(SGLANG)}  # fmt: skip
 
 
 def shows_repaired(deviation: deviations.Deviation) -> bool:
@@ -175,13 +179,20 @@ def thinking() -> dict[str, str | None]:
     )  # fmt: skip
     for act in acts:
         lockstep.do(act)
-    assert isinstance(lockstep.backend, sglang.SGLang)
+    assert isinstance(lockstep.backend, sglang.SGLang0523)
     lockstep.backend.reqs["A"].reasoning_tokens = 3
     try:
         lockstep.do(Retract("A"))
     except Finding as finding:
         return {"retracted twice": finding.rule}
     return {"retracted twice": None}
+
+
+def closed() -> dict[str, str | None]:
+    """What sglang#37167 was before: a close in mid-turn."""
+    trace = read(deviations.SHIPPED / "sglang-0.5.10-closed-in-mid-turn.itf.json")
+    found, _ = run_again(sglang.make, trace.world, calls_stored(trace), grade=FULL, name="sglang", drain=True)
+    return {"in mid-turn": found.rule if found else None}
 
 
 # ---- books that are spoilt by hand
@@ -195,7 +206,7 @@ def extend(req: ReqId, upto: int) -> Extend:
     return Extend(((req, upto, 0),))
 
 
-def busy() -> sglang.SGLang:
+def busy() -> sglang.SGLang0523:
     """A runs with a page published and one of its own, S keeps a record of a turn that ended, and a page is cached that
     nobody reads."""
     engine = sglang.make(World(rows=4, context_len=16, pages=9, page_size=4))
@@ -208,43 +219,43 @@ def busy() -> sglang.SGLang:
     return engine
 
 
-def nodes(engine: sglang.SGLang) -> list[Any]:
+def nodes(engine: sglang.SGLang0523) -> list[Any]:
     return list(engine.tree.tree_core.root_node.children.values())
 
 
-def a_row(engine: sglang.SGLang) -> None:
+def a_row(engine: sglang.SGLang0523) -> None:
     engine.rows.free_slots.append(engine.reqs["A"].kv.req_pool_idx)
 
 
-def a_page(engine: sglang.SGLang) -> None:
+def a_page(engine: sglang.SGLang0523) -> None:
     engine.slots.free_pages = engine.slots.free_pages[1:]
 
 
-def a_length(engine: sglang.SGLang) -> None:
+def a_length(engine: sglang.SGLang0523) -> None:
     engine.reqs["A"].kv.kv_committed_len -= 1
 
 
-def a_session(engine: sglang.SGLang) -> None:
+def a_session(engine: sglang.SGLang0523) -> None:
     engine.tree.session.slots["S"].kv.kv_allocated_len -= 1
 
 
-def a_column(engine: sglang.SGLang) -> None:
+def a_column(engine: sglang.SGLang0523) -> None:
     engine.rows.req_to_token[engine.reqs["A"].kv.req_pool_idx, 0] += 4
 
 
-def a_lock(engine: sglang.SGLang) -> None:
+def a_lock(engine: sglang.SGLang0523) -> None:
     nodes(engine)[0].component(ComponentType.FULL).lock_ref += 1
 
 
-def a_key(engine: sglang.SGLang) -> None:
+def a_key(engine: sglang.SGLang0523) -> None:
     nodes(engine)[0].key.token_ids[0] += 1
 
 
-def a_node(engine: sglang.SGLang) -> None:
+def a_node(engine: sglang.SGLang0523) -> None:
     engine.tree.tree_core.root_node.children.popitem()
 
 
-def a_sum(engine: sglang.SGLang) -> None:
+def a_sum(engine: sglang.SGLang0523) -> None:
     engine.tree.tree_core.component_evictable_size_[ComponentType.FULL] += 4
 
 
@@ -265,4 +276,4 @@ def views() -> dict[str, list[str]]:
 
 
 if __name__ == "__main__":
-    json.dump({each.__name__: each() for each in (conform, faults, known, thinking, views)}, sys.stdout)
+    json.dump({each.__name__: each() for each in (closed, conform, faults, known, thinking, views)}, sys.stdout)

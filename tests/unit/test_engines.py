@@ -5,20 +5,23 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
 import kvledger
 from kvledger.spec.world import WrongInput
 from kvledger.tests.engines import command, install, venvs
-from kvledger.tests.engines.venvs import ENGINES, OURS, READY, SGLANG, VLLM, Elsewhere, Engine
-from kvledger.tests.kit.load import NAMES, load_backend
+from kvledger.tests.engines.venvs import ENGINES, OURS, READY, SGLANG, SGLANG_0_5_10, VLLM, Elsewhere, Engine
+from kvledger.tests.kit.deviations import known
+from kvledger.tests.kit.load import NAMES, load_backend, page_sizes
 from kvledger.tests.unit.written import ROOT, Bench
 
 
@@ -51,31 +54,35 @@ def mark(engine: Engine) -> None:
 def test_what_kvledger_needs_is_what_the_package_says() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert tuple(project["dependencies"]) == OURS
-    assert all(set(OURS) <= {name for needs in engine.needs for name in needs} for engine in ENGINES.values())
+    hosts = [engine for engine in ENGINES.values() if not engine.host]
+    assert all(set(OURS) <= {name for needs in engine.needs for name in needs} for engine in hosts)
 
 
 def test_each_engine_has_its_adapter() -> None:
-    """Where its name says; and whatever else is named after it lies beside it."""
+    """One file, where its name says: with its version, where several versions of it are here."""
+    packages = [engine.package for engine in ENGINES.values()]
     for engine in ENGINES.values():
-        modules = {NAMES[name].partition(":")[0].rpartition(".") for name in command.backends(engine)}
-        assert {folder for folder, _, _ in modules} == {"kvledger.tests.engines"}
-        assert engine.name in {name for _, _, name in modules}
-        assert all((ROOT / f"tests/engines/{name}.py").exists() for _, _, name in modules)
+        version = f"_{engine.version.replace('.', '_')}" if packages.count(engine.package) > 1 else ""
+        modules = {NAMES[name].partition(":")[0] for name in command.backends(engine)}
+        assert modules == {f"kvledger.tests.engines.{engine.package}{version}"}
+        assert (ROOT / f"tests/engines/{engine.package}{version}.py").exists()
 
 
 def test_engines_are_listed(bench: Bench, home: Path) -> None:
     mark(SGLANG)
     code, out, err = bench.call("engines")
-    sglang, _, vllm, _ = out.splitlines()
+    sglang, _, _, _, guest, _, vllm, _ = out.splitlines()
     assert (code, err) == (0, "")
     assert sglang.split() == ["sglang", SGLANG.version, str(SGLANG.place)]
+    assert guest.endswith("not set up: kvledger engines setup sglang-0.5.10")
     assert vllm.split()[:2] == ["vllm", VLLM.version] and vllm.endswith("not set up: kvledger engines setup vllm")
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
-    [("setup", "setup of nothing: expected sglang or vllm"), ("setup x", "engine 'x': expected sglang or vllm"),
-     ("setup sglang x", "engine 'x': expected sglang or vllm"), ("remove", "argument action: invalid choice")],
+    [("setup", f"setup of nothing: expected {' or '.join(ENGINES)}"),
+     ("setup x", f"engine 'x': expected {' or '.join(ENGINES)}"),
+     ("setup sglang x", f"engine 'x': expected {' or '.join(ENGINES)}"), ("remove", "argument action: invalid choice")],
 )  # fmt: skip
 def test_wrong_use(bench: Bench, home: Path, ran: list[object], words: str, says: str) -> None:
     assert says in bench.complaint("engines", *words.split()) and not ran
@@ -173,7 +180,7 @@ def test_a_command_starts_again_where_the_engine_is(
         bench.call(*words)
     [(program, said)] = ended
     assert program == SGLANG.python and said[0] == str(program) and said[-len(words) :] == words
-    assert said[-len(words) - 1] == str(Path(kvledger.__file__).parent)
+    assert said[-len(words) - 2 : -len(words)] == [str(Path(kvledger.__file__).parent), ""]
 
 
 def test_the_start_takes_our_package_and_nothing_beside_it(tmp_path: Path) -> None:
@@ -182,10 +189,10 @@ def test_the_start_takes_our_package_and_nothing_beside_it(tmp_path: Path) -> No
     (tmp_path / "beside.py").touch()
     look = "import kvledger, sys; print(kvledger.__file__); import beside"
     boot = venvs.BOOT.replace("from kvledger.__main__ import main\nsys.exit(main())", look)
-    words = [sys.executable, "-I", "-S", "-c", boot, str(tmp_path / "kvledger")]
+    words = [sys.executable, "-I", "-S", "-c", boot, str(tmp_path / "kvledger"), ""]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout.strip() == str(tmp_path / "kvledger/__init__.py") and "No module named 'beside'" in done.stderr
-    words = [sys.executable, "-I", "-S", "-c", venvs.BOOT, str(tmp_path / "kvledger"), "--version"]
+    words = [sys.executable, "-I", "-S", "-c", venvs.BOOT, str(tmp_path / "kvledger"), "", "--version"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, f"kvledger {kvledger.__version__}\n"), done.stderr
 
@@ -197,16 +204,76 @@ def test_one_engine_a_call(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Elsewhere, match=str(VLLM.python)):
         load_backend("vllm")
     monkeypatch.setattr(sys, "prefix", str(SGLANG.place))
-    with pytest.raises(WrongInput, match="have an environment each") as complaint:
+    with pytest.raises(WrongInput, match="have a process each") as complaint:
         load_backend("vllm")
     assert not isinstance(complaint.value, Elsewhere)
+
+
+# ---- a guest: an older version, in a newer one's environment
+
+
+def test_a_guest_is_its_wheel_in_its_hosts_environment(
+    bench: Bench, home: Path, ran: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host is made first; the wheel is downloaded by its interpreter, and unpacked whole."""
+
+    def run(engine: Engine, *words: str) -> None:
+        theirs(engine, *words)
+        if "download" in words:
+            with ZipFile(Path(words[words.index("--dest") + 1]) / "its.whl", "w") as wheel:
+                wheel.writestr("sglang/__init__.py", "")
+
+    theirs = install._run
+    monkeypatch.setattr(install, "_run", run)
+    code, out, err = bench.call("engines", "setup", "sglang-0.5.10")
+    assert (code, err) == (0, "") and out.endswith("\nnext: kvledger check sglang-0.5.10\n")
+    assert SGLANG.is_set_up and SGLANG_0_5_10.is_set_up
+    assert ran[-1][:4] == (str(SGLANG.python), "-m", "pip", "download") and ran[-1][-1] == "sglang==0.5.10"
+    assert (home / "sglang-0.5.10/sglang/__init__.py").exists()
+    shutil.rmtree(SGLANG.place)
+    assert not SGLANG_0_5_10.is_set_up
+
+
+def test_a_guest_is_started_with_its_folder(home: Path) -> None:
+    mark(SGLANG)
+    mark(SGLANG_0_5_10)
+    with pytest.raises(Elsewhere) as elsewhere:
+        load_backend("sglang-0.5.10")
+    *start, last = elsewhere.value.engine.words
+    assert start[0] == str(SGLANG.python) and last == str(SGLANG_0_5_10.place)
+
+
+def test_pages_are_of_the_sizes_that_kernels_take() -> None:
+    """Triton counts in powers of two; 0.5.23 has a path without it, and no engine of ours asks."""
+    assert page_sizes("sglang-0.5.10") == page_sizes("sglang-0.5.20") == (1, 2, 4, 16)
+    assert page_sizes("sglang") == page_sizes("reference") == page_sizes("a.module:make") == ()
+
+
+def test_each_version_knows_its_own_deviations() -> None:
+    """Though they share a file."""
+    old, new = ({each.witness.name for each in known(name, None)} for name in ("sglang-0.5.10", "sglang"))
+    assert old and all(name.startswith("sglang-0.5.10-") for name in old) and not old & new
+
+
+def test_one_version_a_process(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever was started: a guest stands in the way of its host, and the other way round."""
+    mark(SGLANG)
+    mark(SGLANG_0_5_10)
+    monkeypatch.setattr(sys, "prefix", str(SGLANG.place))
+    assert SGLANG.runs_here and not SGLANG_0_5_10.runs_here
+    with pytest.raises(WrongInput, match=r"sglang and sglang-0\.5\.10 have a process each"):
+        load_backend("sglang-0.5.10")
+    monkeypatch.syspath_prepend(str(SGLANG_0_5_10.place))
+    assert SGLANG_0_5_10.runs_here and not SGLANG.runs_here
+    with pytest.raises(WrongInput, match=r"sglang-0\.5\.10 and sglang have a process each"):
+        load_backend("sglang")
 
 
 def test_the_page_states_how_long_each_file_is() -> None:
     """In lines, of all the files that a row names."""
     page = (ROOT / "tests/engines/README.md").read_text()
     rows = re.findall(r"^\| (\[\w+\.py\].*?) \| (\d+) \|", page, re.MULTILINE)
-    assert len(rows) == 7
+    assert len(rows) == 10
     for names, lines in rows:
         files = re.findall(r"\]\((\w+\.py)\)", names)
         assert sum(len((ROOT / "tests/engines" / file).read_text().splitlines()) for file in files) == int(lines), names
