@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from kvledger.spec.world import WrongInput
-from kvledger.tests.replay.mooncake import BLOCK, TraceRequest, read
+from kvledger.tests.replay.formats import read
+from kvledger.tests.replay.mooncake import BLOCK
+from kvledger.tests.replay.request import TraceRequest
 from kvledger.tests.unit.shared_traces import shared_trace
 
 GOOD = {"timestamp": 5, "input_length": 1200, "output_length": 52, "hash_ids": [0, 4, 7]}
@@ -27,7 +29,7 @@ def read_lines(folder: Path, *lines: str, requests: int = 100, block_tokens: int
 def test_a_line_becomes_a_request(tmp_path: Path) -> None:
     [request] = read_lines(tmp_path, line(), block_tokens=4)
     assert (request.req, request.output_len) == ("r0", 1)
-    assert request.prompt == (0, 1, 2, 3, 16, 17, 18, 19, 28, 29)  # ceil(1200 * 4 / 512) = 10 tokens
+    assert request.prompt == tuple(range(10))  # ceil(1200 * 4 / 512) = 10, all new
 
 
 def test_who_shares_an_id_shares_its_tokens(tmp_path: Path) -> None:
@@ -83,9 +85,9 @@ def test_an_id_may_recur_at_its_place(tmp_path: Path) -> None:
         (line(hash_ids=[0, 4]), "2 hash_ids, expected 3 for input_length 1200"),
         (line(input_length=10**12), f"3 hash_ids, expected {-(-(10**12) // BLOCK)} for input_length {10**12}"),
         (line(hash_ids=[0, 4, 0]), "id 0 stands twice in hash_ids, expected each once"),
-        (line(hash_ids=[4, 0, 9]), "id 4 first, expected it after id 0, as in an earlier line"),
-        (line(hash_ids=[9, 4, 7]), "id 4 after id 9, expected it after id 0, as in an earlier line"),
-        (line(hash_ids=[9, 0, 7]), "id 0 after id 9, expected it first, as in an earlier line"),
+        (line(hash_ids=[4, 0, 9]), "id 4 first, expected it after id 0, as in an earlier prompt"),
+        (line(hash_ids=[9, 4, 7]), "id 4 after id 9, expected it after id 0, as in an earlier prompt"),
+        (line(hash_ids=[9, 0, 7]), "id 0 after id 9, expected it first, as in an earlier prompt"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, bad: str, says: str) -> None:

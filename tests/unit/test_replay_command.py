@@ -20,8 +20,8 @@ from kvledger.spec.world import World
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, Lockstep
 from kvledger.tests.replay.driver import drive
-from kvledger.tests.replay.knobs import Knobs, positions
-from kvledger.tests.replay.mooncake import read
+from kvledger.tests.replay.formats import read
+from kvledger.tests.replay.knobs import Knobs
 from kvledger.tests.replay.narrow import narrow
 from kvledger.tests.unit.written import Bench, odd
 
@@ -57,7 +57,7 @@ def test_a_tight_pool_of_single_slots_ends(bench: Bench, trace: str) -> None:
 def test_its_figures_are_those_of_the_run(bench: Bench, trace: str) -> None:
     """Each is counted here as well, call by call, on the same requests in the same world: in the file and in words."""
     requests, size = read(trace, 30, 16), 16
-    widest = pages_for(max(map(positions, requests)), size) * size
+    widest = pages_for(max(trace.positions for trace in requests), size) * size
     lockstep = Lockstep(load_backend("reference"), World(28, widest, 270, size))
     granted, refused, evicted, pages = list[tuple[Action, Granted]](), Counter[str | None](), 0, set[int]()
 
