@@ -231,7 +231,8 @@ def _known(
         told = f"{deviations.title(met)} by {met.by}, {met.kind}: {met.reason}"
         end = f"the run ended in it, with {finished:,} of {requests:,} requests finished: what follows cannot be judged"
         return ["", f"DEVIATES  {told}", f"          {end}"]
-    return ["", f"{backend} is known for {len(known)} deviations; this run came to none of them"] if known else []
+    rules = ", ".join(sorted({each.rule for each in known}))
+    return ["", f"{backend} is known not to keep {rules}: this run did not come to that"] if known else []
 
 
 def _broken(
