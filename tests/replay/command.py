@@ -90,7 +90,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", type=int, metavar="N", help=shown)
     sessions = "conversations as sessions; default: where the format says them (WEKA), not inferred (Mooncake)"
     parser.add_argument("--sessions", action=argparse.BooleanOptionalAction, help=sessions)
-    parser.add_argument("--resend", action="store_true", help="pull exact resends forward: the first copy still runs")
+    resend = "pull exact resends forward: the first copy still runs"
+    parser.add_argument("--resend", action="store_true", default=None, help=resend)
     parser.add_argument("--view", action="store_true", help="compare the backend's own books and content at every step")
     add_limit(parser)
     parser.add_argument("--deviations", metavar="FILE", help="what the engine is known to do against the law, as TOML "
@@ -122,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
 def _stored(args: argparse.Namespace, report: dict[str, object]) -> str:
     """A stored run once more, in its own world."""
     for name in (*SIZES, "sessions", "resend", "deviations"):
-        if getattr(args, _attribute(name)) not in (None, False):
+        if getattr(args, _attribute(name)) is not None:
             raise WrongInput(f"--{name} with {args.file}: a stored run has its sizes, expected a trace of requests")
     return replay_trace(args.file, args.backend, report, view=args.view, limit_s=ask_limit(args))
 
@@ -315,7 +316,7 @@ def _command_line(args: argparse.Namespace) -> str:
         value = getattr(args, _attribute(name))
         words += [f"--{name}", str(value)] if value != default else []
     words += [] if args.sessions is None else ["--sessions" if args.sessions else "--no-sessions"]
-    words += ["--resend"] * args.resend
+    words += ["--resend"] if args.resend else []
     words += ["--seed", str(args.seed)] if args.seed else []
     words += ["--deviations", args.deviations] if args.deviations else []
     words += [] if args.limit is None else [f"--limit={args.limit:g}"]

@@ -157,6 +157,19 @@ def test_a_turn_gives_way_by_an_abort_and_comes_again_with_its_tokens() -> None:
     assert len(again[1].tokens) > len(again[0].tokens)
 
 
+def test_a_session_whose_turn_was_retracted_is_idle_too() -> None:
+    """r3 is retracted, and in the same round r2 finds no page: r3 is aborted, its session closed, and both begin anew."""
+    calls: list[Call] = []
+    for _ in range(2):
+        call(4, 8, of=calls)
+    for number in range(2):
+        call(14, 8, number, of=calls)
+    log = play(weave(calls, 1, 1), World(8, 32, 30, 1), running=2, chunk=4, faults=Faults(retract=100)).log
+    at = log.index(Retract("r3"))
+    assert log[at + 1 : at + 3] == [Abort("r3"), Close("s1")]
+    assert [act.req for act in log[at:] if isinstance(act, Submit)] == ["r3"]
+
+
 # ---- faults
 
 
@@ -304,15 +317,15 @@ def test_a_turn_that_goes_on_is_not_pulled_forward() -> None:
 # ---- whatever the pool
 
 
-@settings(deadline=None, derandomize=True, database=None, max_examples=60)
+@settings(deadline=None, derandomize=True, database=None, max_examples=150)
 @given(
     shapes=st.lists(
-        st.tuples(st.integers(0, 3), st.integers(1, 7), st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=9
+        st.tuples(st.integers(0, 4), st.integers(1, 9), st.integers(0, 9), st.integers(0, 3)), min_size=5, max_size=12
     ),
     page_size=st.sampled_from([1, 2, 4]),
-    spare=st.integers(0, 10),
+    spare=st.integers(0, 6),
     rows=st.integers(0, 3),
-    running=st.integers(1, 5),
+    running=st.integers(1, 6),
     chunk=st.integers(1, 6),
     drafts=st.sampled_from([0, 0, 2]),
     faults=st.builds(Faults, *[st.sampled_from([0, 0, 40])] * 3, st.integers(0, 9)),

@@ -171,7 +171,7 @@ def weka(bench: Bench) -> str:
 
 
 def figures(bench: Bench, *words: str) -> dict[str, int]:
-    code, out, _ = bench.call("replay", *words, "--view", "--json", "-")
+    code, out, _ = bench.call("replay", *words, "--pages", "100", "--view", "--json", "-")
     assert code == 0, out
     report = json.loads(out)
     assert not [name for name, rule in report["rules"].items() if rule["verdict"] == "BROKEN"]
@@ -188,9 +188,10 @@ def test_a_session_a_line(bench: Bench, weka: str) -> None:
 
 
 def test_sessions_without_sessions(bench: Bench, weka: str) -> None:
-    code, out, _ = bench.call("replay", weka, "--backend", "blocks")
+    code, out, _ = bench.call("replay", weka, "--backend", "blocks", "--pages", "100")
     assert code == 0 and "\nblocks does not declare SESSIONS: every turn is a plain request\n" in out
-    assert "does not declare" not in bench.call("replay", weka, "--backend", "blocks", "--no-sessions")[1]
+    words = ["--backend", "blocks", "--pages", "100", "--no-sessions"]
+    assert "does not declare" not in bench.call("replay", weka, *words)[1]
 
 
 def test_faults_and_drafts_are_counted(bench: Bench, weka: str) -> None:
@@ -227,12 +228,11 @@ def test_what_cannot_be_is_said(bench: Bench, weka: str, words: str, says: str) 
     assert says in bench.complaint("replay", weka, *words.split())
 
 
-@pytest.mark.parametrize("word", ["--sessions", "--resend", "--drafts 1", "--deviations d.toml"])
+@pytest.mark.parametrize("word", ["--sessions", "--no-sessions", "--resend", "--drafts 0", "--abort 1", "--deviations d.toml"])
 def test_a_stored_run_is_what_it_is(bench: Bench, word: str) -> None:
     write_stored(STORED, "run.itf.json")
-    assert f"{word.split()[0]} with run.itf.json: a stored run has its sizes" in bench.complaint(
-        "replay", "run.itf.json", *word.split()
-    )
+    line = bench.complaint("replay", "run.itf.json", *word.split())
+    assert f"{word.split()[0].replace('--no-', '--')} with run.itf.json: a stored run has its sizes" in line
 
 
 def test_a_known_deviation_ends_the_run_and_is_said(bench: Bench, weka: str) -> None:
