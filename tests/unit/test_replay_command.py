@@ -228,7 +228,9 @@ def test_what_cannot_be_is_said(bench: Bench, weka: str, words: str, says: str) 
     assert says in bench.complaint("replay", weka, *words.split())
 
 
-@pytest.mark.parametrize("word", ["--sessions", "--no-sessions", "--resend", "--drafts 0", "--abort 1", "--deviations d.toml"])
+@pytest.mark.parametrize(
+    "word", ["--sessions", "--no-sessions", "--resend", "--drafts 0", "--abort 1", "--deviations d.toml"]
+)
 def test_a_stored_run_is_what_it_is(bench: Bench, word: str) -> None:
     write_stored(STORED, "run.itf.json")
     line = bench.complaint("replay", "run.itf.json", *word.split())
