@@ -54,8 +54,8 @@ HELP = f"""examples:
 A trace is a file with one JSON object a line, in one of these formats (its first line tells):
   Mooncake  one request a line: timestamp, input_length, output_length, hash_ids. With --sessions it is inferred who
             goes on from whom: whoever has all full blocks of an earlier prompt and room for its answer.
-  WEKA      one session of a coding agent a line: block_size, requests; of each type, in, out, hash_ids, or, of a
-            sub-agent, requests, while which the parent waits and its session keeps what it has.
+  WEKA      one session of a coding agent a line: block_size, requests; of each type, in, out, hash_ids, or,
+            of a sub-agent, requests: the parent waits meanwhile, and its session keeps what it has.
 Lengths are scaled, to 1/{SCALE} by default. Requests come in the order of the file, as soon as those have ended from
 which they go on; times are not looked at. A turn on a backend without SESSIONS is a plain request.
 
@@ -220,20 +220,22 @@ def _conforms(
         f"calibration loop {calibration * 1e3:,.0f} ms"
     )
     lines = [*_header(args, requests, lockstep.world), "", *_table(figures), "", *_verdicts(found)]
-    lines += _known(args.backend, known, met, figures["requests"], len(requests))
+    lines += _known(args, known, met, f"{figures['requests']:,} of {len(requests):,} requests finished")
     return "\n".join([*lines, "", speed])
 
 
-def _known(
-    backend: str, known: Sequence[Deviation], met: Deviation | None, finished: int, requests: int
-) -> list[str]:
-    """What the engine is known for, and whether the run came to it."""
+def _known(args: argparse.Namespace, known: Sequence[Deviation], met: Deviation | None, so_far: str) -> list[str]:
+    """What the engine is known for, and whether the run came to it. so_far: how far the run came."""
     if met is not None:
-        told = f"{deviations.title(met)} by {met.by}, {met.kind}: {met.reason}"
-        end = f"the run ended in it, with {finished:,} of {requests:,} requests finished: what follows cannot be judged"
-        return ["", f"DEVIATES  {told}", f"          {end}"]
+        lines = [
+            f"DEVIATES  {deviations.title(met)} by {met.by}, {met.kind}: {met.reason}",
+            f"          the run ended in it, with {so_far}: what follows cannot be judged",
+        ]
+        if not args.view:
+            lines.append("          without --view it may show later than it happens, and then as another entry")
+        return ["", *lines]
     rules = ", ".join(sorted({each.rule for each in known}))
-    return ["", f"{backend} is known not to keep {rules}: this run did not come to that"] if known else []
+    return ["", f"{args.backend} is known not to keep {rules}: this run did not come to that"] if known else []
 
 
 def _broken(
