@@ -207,7 +207,6 @@ def _conforms(
         lockstep.world, lockstep.armed, undone=lockstep.monitor.undone, seen=lockstep.evidence, deviating=deviating
     )
     figures = run.summary.figures(run.peak_pages)
-    rate, alone = (run.summary.request_actions / seconds for seconds in (run.seconds, lockstep.judging_s))
     report |= {"exit": 0, "figures": figures, "cpu_seconds": run.seconds, "monitor_seconds": lockstep.judging_s}
     report["calibration_seconds"] = calibration
     report["deviation"] = None if met is None else met.witness.name
@@ -215,13 +214,13 @@ def _conforms(
         verdict.rule.id: {"name": verdict.rule.name, "verdict": verdict.word, "armed": verdict.armed}
         for verdict in found
     }
-    speed = (
-        f"{rate:,.0f} request actions per CPU second, {alone:,.0f} in the monitor alone; "
-        f"calibration loop {calibration * 1e3:,.0f} ms"
-    )
     lines = [*_header(args, requests, lockstep.world), "", *_table(figures), "", *_verdicts(found)]
     lines += _known(args, known, met, f"{figures['requests']:,} of {len(requests):,} requests finished")
-    return "\n".join([*lines, "", speed])
+    if met is None:
+        rate, alone = (run.summary.request_actions / seconds for seconds in (run.seconds, lockstep.judging_s))
+        speed = f"{rate:,.0f} request actions per CPU second, {alone:,.0f} in the monitor alone"
+        lines += ["", f"{speed}; calibration loop {calibration * 1e3:,.0f} ms"]
+    return "\n".join(lines)
 
 
 def _known(args: argparse.Namespace, known: Sequence[Deviation], met: Deviation | None, so_far: str) -> list[str]:

@@ -15,11 +15,11 @@ a turn is aborted in both cases, for what it gives back by a retraction stays wi
 again, and is then submitted with all of its tokens. One request always stays.
 
 Progress. `limit` says how many may run: it falls to those who are left whenever one gives way, and rises by one only
-when a request ends. So between two ends fewer than `running` requests give way, none of them comes back, and only the
-sessions that are idle and those of the turns that give way are closed: refusals are few. A fault strikes each request
-once. Every other step is a grant, and a grant brings somebody nearer to an end. The last one left is refused only when
-no session is idle, that is if it can never fit, and then the run ends with one line that says so. Nobody waits for
-ever: a request waits for earlier ones only, and those end. Hence every run ends, whatever the pool.
+when a request ends. So between two ends fewer than `running` requests give way, and no more sessions are closed than
+were idle, or became so by that or by a fault, which strikes a request once. Every other step is a grant, and a grant
+brings somebody nearer to an end. The last one left is refused with no session idle only if it can never fit, and then
+the run ends with one line that says so. Nobody waits for ever: a request waits for earlier ones of the file, and those
+end. Hence every run ends, whatever the pool.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def test_a_turn_gives_way_by_an_abort_and_comes_again_with_its_tokens() -> None:
 
 
 def test_a_session_whose_turn_was_retracted_is_idle_too() -> None:
-    """r3 is retracted, and in the same round r2 finds no page: r3 is aborted, its session closed, and it comes again."""
+    """r3 is retracted, and in the same round r2 finds no page: r3 is aborted, its session closed; it comes again."""
     calls: list[Call] = []
     for _ in range(2):
         call(4, 8, of=calls)
