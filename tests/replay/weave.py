@@ -46,10 +46,10 @@ def weave(calls: Sequence[Call], block: int, block_tokens: int) -> list[TraceReq
         length, parent, begin = scaled(call.input_len), call.parent, tuple[int, ...]()
         if parent is not None:
             before, recorded = made[parent], calls[parent]
-            begin = before.prompt + answer(before.number, 0, before.samples)
+            prompt = len(before.prompt)
             whole = call.input_len >= recorded.input_len + recorded.output_len
-            length = max(length, (len(begin) if whole else len(before.prompt)) + 1)
-            begin = begin[: length - 1]
+            length = max(length, prompt + before.samples * whole + 1)
+            begin = before.prompt + answer(before.number, 0, min(before.samples, length - 1 - prompt))
             if not texts.agree(call.blocks, length, begin):
                 length, parent, begin = scaled(call.input_len), None, ()
         session = None

@@ -76,6 +76,11 @@ def test_an_answer_that_does_not_fit_goes_on_in_part(tmp_path: Path) -> None:
     assert one.keep == 191 and two.session == "s0" and two.prompt[:191] == (one.prompt + answer(0, 0, 500))[:191]
 
 
+def test_an_answer_without_end_is_not_made_up(tmp_path: Path) -> None:
+    one, two = read_lines(tmp_path, session(asked(128, [1, 2], out=10**15), asked(192, [1, 2, 3])))
+    assert one.output_len == 10**15 and one.keep == 191 and len(two.prompt) == 192
+
+
 def test_a_parent_waits_for_its_sub_agents(tmp_path: Path) -> None:
     """Two at once, of two calls and of one, which has a sub-agent itself; each is a conversation of its own."""
     first = sub_agent(asked(64, [20]), asked(200, [20, 21, 22]))
