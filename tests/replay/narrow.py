@@ -15,6 +15,7 @@ from kvledger.spec.actions import Action, Close, Decode, Evict, Extend, Flush
 from kvledger.spec.backend import Make
 from kvledger.spec.trace import Step
 from kvledger.spec.world import ReqId, World
+from kvledger.tests.kit.deviations import Deviation
 from kvledger.tests.kit.lockstep import Finding, Grade
 from kvledger.tests.kit.shrink import Call, Shrunk, breaks_again
 
@@ -39,12 +40,14 @@ def narrow(
     grade: Grade,
     name: str,
     drain: bool,
+    known: Sequence[Deviation] = (),
     seconds: float = 30.0,
     progress: Callable[[int], None] = lambda length: None,
 ) -> Shrunk | None:
     """The shortest run found in about so many seconds. None: the backend does not repeat itself.
 
-    drain: the finding came up in the drain probe; steps are then those before it. progress: called after each trial
+    drain: the finding came up in the drain probe; steps are then those before it. known: deviations that are no
+    findings. progress: called after each trial
     with the length of the shortest run so far.
     """
     best: Shrunk | None = None
@@ -54,7 +57,9 @@ def narrow(
         nonlocal best
         if best and time.monotonic() > deadline:
             return False
-        again = breaks_again(make, world, _calls(parts), finding.rule, grade=grade, name=name, drain=drain)
+        again = breaks_again(
+            make, world, _calls(parts), finding.rule, grade=grade, name=name, drain=drain, known=known
+        )
         if again and not (best and len(best.steps) < len(again[1].steps)):  # with less done, the rule may break later
             best = Shrunk(again[0], again[1].steps, again[1].draining_since)
         progress(len(best.steps if best else steps))

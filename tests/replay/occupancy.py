@@ -57,14 +57,12 @@ def sample(ledger: Ledger, step: int) -> Sample:
 
 
 class Occupancy:
-    """One run. samples: of every call at first; of every second one once there are too many, and so on. broken: the
-    rule that ended it."""
+    """One run. samples: of every call at first; of every second one once there are too many, and so on."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.samples = [sample(ledger, 0)]
         self.marks: dict[str, list[int]] = {name: [] for name in MARKS}
         self.steps, self.every = 0, 1
-        self.broken: str | None = None
 
     def note(self, ledger: Ledger, action: Action, answer: Granted | Refused) -> None:
         """One call that was judged. ledger: after it."""
@@ -78,8 +76,9 @@ class Occupancy:
         if len(self.samples) > MOST:
             self.samples, self.every = self.samples[::2], 2 * self.every
 
-    def draw(self, path: str, world: World) -> None:
-        """Write the plot, as its name's ending says. Raises WrongInput if that fails after all."""
+    def draw(self, path: str, world: World, broken: str | None = None) -> None:
+        """Write the plot, as its name's ending says. broken: the rule that ended the run. Raises WrongInput if that
+        fails after all."""
         from matplotlib import rc_context
         from matplotlib.figure import Figure
 
@@ -92,8 +91,8 @@ class Occupancy:
             steps = sorted({step - step % self.every for step in self.marks[name]})  # no denser than what is drawn
             label, level = f"{word}, {len(self.marks[name]):,} times", world.pages * (1 + height / 40)
             axes.plot(steps, [level] * len(steps), marker, color=colour, markersize=4, label=label)
-        if self.broken is not None:
-            axes.axvline(self.steps + 1, color="black", linestyle="--", label=f"{self.broken} breaks")
+        if broken is not None:
+            axes.axvline(self.steps + 1, color="black", linestyle="--", label=f"{broken} breaks")
         axes.set_title(f"{world.declared.title}: {world.rows:,} rows, {world.pages:,} pages of {world.page_size:,}")
         axes.set_xlabel("calls of the backend")
         axes.set_ylabel("pages")

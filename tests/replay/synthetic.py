@@ -15,7 +15,7 @@ from random import Random
 
 from kvledger.spec.whole_file import write_whole
 from kvledger.spec.world import WrongInput
-from kvledger.tests.replay.mooncake import BLOCK, Line
+from kvledger.tests.replay.mooncake import BLOCK, Recorded
 
 RECENT = 200  # how far back a request looks for the one that it continues, forks off or repeats
 LONGEST = 126_000  # tokens of a prompt; a conversation that would grow beyond starts anew
@@ -34,18 +34,18 @@ def write(path: str, requests: int, seed: int) -> None:
         raise WrongInput(f"{path}: {error.strerror}, expected a name that can be written") from None
 
 
-def lines(seed: int) -> Iterator[Line]:
+def lines(seed: int) -> Iterator[Recorded]:
     """Requests without end."""
-    random, fresh, recent = Random(seed), count(1), list[Line]()
+    random, fresh, recent = Random(seed), count(1), list[Recorded]()
     for number in count():
         length, ids = _prompt(random, recent)
         ids = ids + [next(fresh) for _ in range(-(-length // BLOCK) - len(ids))]
-        line = Line(number // PER_TICK * TICK, length, _answer(random), ids)
+        line = Recorded(number // PER_TICK * TICK, length, _answer(random), ids)
         recent = [*recent[-RECENT + 1 :], line]
         yield line
 
 
-def _prompt(random: Random, recent: list[Line]) -> tuple[int, list[int]]:
+def _prompt(random: Random, recent: list[Recorded]) -> tuple[int, list[int]]:
     """The length of the next prompt and the ids that it shares with earlier ones."""
     chance = random.random()
     if recent and chance < 0.30:

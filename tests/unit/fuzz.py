@@ -1,5 +1,5 @@
-"""Malformed input of every kind, drawn by Hypothesis: whatever a file holds, a command ends with 0, 1 or 2, and where it
-ends with 2 it says so in one line. `python -m kvledger.tests.unit.fuzz` runs all of it, in 1 GiB of memory.
+"""Malformed input of every kind, drawn by Hypothesis: whatever a file holds, a command ends with 0, 1 or 2, and where
+it ends with 2 it says so in one line. `python -m kvledger.tests.unit.fuzz` runs all of it, in 1 GiB of memory.
 
 A file is a sound one in which something was changed: bytes of it, or a value somewhere in its JSON.
 """
@@ -33,11 +33,18 @@ from kvledger.tests.unit.written import ROOT
 
 LIMIT = 2**30  # bytes of memory
 CASES = 10_000
+CHECKS = tuple(HealthCheck)  # of how fast and how well Hypothesis draws; not of what is tested
 ODD: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 7, 2**31, 2**63, -(2**63), 10**30, 10**700, 0.5, 1e308, float("nan"), float("inf"), "",
-    "a", "7", "\ud800", "\0", "two\nlines", "x" * 5_000, [], [[]], {}, {"#bigint": "7"}, {"#bigint": "x"}, {"#tup": [1]},
-    {"#map": [[1, 1], [1, 1]]}, {"tag": "Nothing", "value": {}}, [0] * 300,
+    "a", "7", "\ud800", "\0", "two\nlines", "x" * 5_000, [], [[]], {}, {"#bigint": "7"}, {"#bigint": "x"},
+    {"#tup": [1]}, {"#map": [[1, 1], [1, 1]]}, {"tag": "Nothing", "value": {}}, [0] * 300,
 )  # fmt: skip
+WEKA = "".join(json.dumps({"block_size": 64, "requests": requests}) + "\n" for requests in (
+    [{"type": "n", "in": 200, "out": 30, "hash_ids": [1, 2, 3]}, {"type": "subagent", "requests": [
+        {"type": "s", "in": 70, "out": 9, "hash_ids": [7]}]}, {"type": "s", "in": 270, "out": 8,
+                                                              "hash_ids": [1, 2, 3, 4]}],
+    [{"type": "n", "in": 64, "out": 1, "hash_ids": [1]}],
+))  # fmt: skip
 TOML = """
 [[deviation]]
 rule = "PAGE-6"
@@ -71,7 +78,8 @@ def kinds() -> dict[str, Kind]:
     return {
         "stored run": Kind("t.itf.json", vectors, [["explain"], ["explain", "--pytest"], ["audit"], ["replay"]]),
         "recording": Kind("t.jsonl", recordings(), [["audit"]]),
-        "Mooncake trace": Kind("m.jsonl", [requests], [["replay", *small]]),
+        "Mooncake trace": Kind("m.jsonl", [requests], [["replay", *small], ["replay", "--sessions", *small]]),
+        "WEKA trace": Kind("w.jsonl", [WEKA], [["replay", *small], ["replay", "--drafts", "2", *small]]),
         "deviations": Kind("d.toml", [TOML], [["check", "chunk_cache", "--actions", "1", "--quiet", "--deviations"]]),
         "leak line": Kind("", [LEAK], [["explain"], ["explain", "--page-size", "16"]]),
     }
@@ -100,7 +108,8 @@ def damaged(draw: st.DrawFn, kind: Kind) -> str:
 def in_its_text(draw: st.DrawFn, text: str) -> str:
     """A piece of it is another."""
     at, length = draw(st.integers(0, len(text))), draw(st.integers(0, 12))
-    return text[:at] + draw(st.text(max_size=6) | st.sampled_from(["[" * 3_000, "9" * 5_000, "-"])) + text[at + length :]
+    piece = draw(st.text(max_size=6) | st.sampled_from(["[" * 3_000, "9" * 5_000, "-"]))
+    return text[:at] + piece + text[at + length :]
 
 
 def in_its_lines(draw: st.DrawFn, text: str) -> str:
@@ -142,7 +151,7 @@ def fuzz(kind: Kind, cases: int, folder: Path, tick: Callable[[str], object]) ->
     """So many cases of one kind; tick is told how each ended. Raises AssertionError with the first that ends wrong, as
     small as it can be made."""
 
-    @settings(max_examples=cases, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=cases, deadline=None, database=None, derandomize=True, suppress_health_check=CHECKS)
     @given(st.data())
     def case(data: st.DataObject) -> None:
         text, call = data.draw(damaged(kind)), data.draw(st.sampled_from(kind.calls))

@@ -72,7 +72,7 @@ def test_a_call_that_was_not_allowed(bench: Bench) -> None:
         ("zoo --seeds 0", "--seeds 0: expected at least 1"),
         ("zoo --json nowhere/out.json", "--json nowhere/out.json: the folder does not exist"),
         ("explain", "the following arguments are required: what"),
-        ("replay none.jsonl", "none.jsonl: No such file or directory, expected a file in the Mooncake format"),
+        ("replay none.jsonl", "none.jsonl: No such file or directory, expected a trace of requests"),
         ("replay none.json", "none.json: cannot be read, No such file or directory"),
         ("replay bad.jsonl", "bad.jsonl:2: "),
         ("replay new.jsonl --synthetic --requests 0", "0 requests: expected a whole number >= 1"),

@@ -14,9 +14,11 @@ from kvledger.spec.actions import Action, Checkpoint, Decode, Extend, Finish, Re
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.page import pages_for
 from kvledger.spec.world import CAPABILITIES, Declaration, PageId, ReqId, Token, World, WrongInput
-from kvledger.tests.replay.driver import Summary, drive
-from kvledger.tests.replay.knobs import Knobs, positions
-from kvledger.tests.replay.mooncake import TraceRequest, read
+from kvledger.tests.replay.driver import drive
+from kvledger.tests.replay.formats import read
+from kvledger.tests.replay.knobs import Knobs
+from kvledger.tests.replay.request import TraceRequest
+from kvledger.tests.replay.summary import Summary
 from kvledger.tests.unit.shared_traces import shared_trace
 
 SGLANG = Declaration("sglang's shape")
@@ -145,7 +147,7 @@ class Pool:
 
 
 def traces(*shapes: tuple[Sequence[int], int]) -> list[TraceRequest]:
-    return [TraceRequest(f"r{n}", tuple(prompt), output) for n, (prompt, output) in enumerate(shapes)]
+    return [TraceRequest(f"r{n}", tuple(prompt), output, n) for n, (prompt, output) in enumerate(shapes)]
 
 
 def play(requests: list[TraceRequest], world: World, running: int = 4, chunk: int = 8) -> tuple[Pool, Summary]:
@@ -243,7 +245,7 @@ def test_half_of_the_requests_share_an_answer() -> None:
 
 def test_a_request_may_need_the_whole_pool_and_no_more() -> None:
     one = traces((STEM, 11))
-    assert positions(one[0]) == 30
+    assert one[0].positions == 30
     play(one * 1, World(1, 30, 30, 1, SGLANG), running=1)
     for world, says in (
         (World(1, 30, 29, 1, SGLANG), r"request r0 cannot fit: 20 \+ 11 tokens need 30 pages of 1, the pool has 29"),
@@ -298,7 +300,7 @@ def test_every_run_ends(
 ) -> None:
     """Also in a pool that holds the largest request and nothing beside it."""
     requests = traces(*shapes)
-    pages = max(pages_for(positions(trace), page_size) for trace in requests) + spare
+    pages = max(pages_for(trace.positions, page_size) for trace in requests) + spare
     _, summary = play(requests, World(running, 24, pages, page_size, declared), running, chunk)
     assert summary.refusals.total() < (len(requests) + 1) * running
 
@@ -306,6 +308,6 @@ def test_every_run_ends(
 def test_pages_of_one_token_and_a_small_pool() -> None:
     """Where everybody retracting everybody would never end: the pool holds the longest request and little more."""
     requests = read(shared_trace("mooncake_conversation_2000.jsonl"), 40, 16)
-    pages = max(map(positions, requests)) + 100
+    pages = max(trace.positions for trace in requests) + 100
     _, summary = play(requests, World(32, 4_096, pages, 1, SGLANG), running=32, chunk=256)
     assert 0 < summary.refusals.total() < 41 * 32

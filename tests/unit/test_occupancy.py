@@ -22,8 +22,8 @@ from kvledger.tests.kit.lockstep import Lockstep
 from kvledger.tests.replay import occupancy
 from kvledger.tests.replay.driver import drive
 from kvledger.tests.replay.knobs import Knobs
-from kvledger.tests.replay.mooncake import TraceRequest
 from kvledger.tests.replay.occupancy import Occupancy, Sample, sample
+from kvledger.tests.replay.request import TraceRequest
 from kvledger.tests.unit.written import Bench
 from kvledger.tests.vectors.make import HERE, VALID
 

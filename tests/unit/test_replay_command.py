@@ -20,8 +20,8 @@ from kvledger.spec.world import World
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, Lockstep
 from kvledger.tests.replay.driver import drive
-from kvledger.tests.replay.knobs import Knobs, positions
-from kvledger.tests.replay.mooncake import read
+from kvledger.tests.replay.formats import read
+from kvledger.tests.replay.knobs import Knobs
 from kvledger.tests.replay.narrow import narrow
 from kvledger.tests.unit.written import Bench, odd
 
@@ -57,7 +57,7 @@ def test_a_tight_pool_of_single_slots_ends(bench: Bench, trace: str) -> None:
 def test_its_figures_are_those_of_the_run(bench: Bench, trace: str) -> None:
     """Each is counted here as well, call by call, on the same requests in the same world: in the file and in words."""
     requests, size = read(trace, 30, 16), 16
-    widest = pages_for(max(map(positions, requests)), size) * size
+    widest = pages_for(max(trace.positions for trace in requests), size) * size
     lockstep = Lockstep(load_backend("reference"), World(28, widest, 270, size))
     granted, refused, evicted, pages = list[tuple[Action, Granted]](), Counter[str | None](), 0, set[int]()
 
@@ -155,6 +155,104 @@ def test_a_stored_run_has_its_own_sizes(bench: Bench, size: str) -> None:
     write_stored(STORED, "run.itf.json")
     line = bench.complaint("replay", "run.itf.json", *size.split())
     assert f"{size.split()[0]} with run.itf.json: a stored run has its sizes" in line
+
+
+# ---- sessions, faults, drafts, and what an engine is known for
+
+TURN = '{"type": "n", "in": %d, "out": 128, "hash_ids": %s}'
+WEKA = '{"block_size": 64, "requests": [%s]}\n'
+
+
+@pytest.fixture
+def weka(bench: Bench) -> str:
+    """Four conversations of three turns each, in the current folder."""
+    turns = ", ".join(TURN % (length, list(range(length // 64))) for length in (640, 1000, 2000))
+    return bench.file("w.jsonl", WEKA % turns * 4)
+
+
+def figures(bench: Bench, *words: str) -> dict[str, int]:
+    code, out, _ = bench.call("replay", *words, "--pages", "100", "--view", "--json", "-")
+    assert code == 0, out
+    report = json.loads(out)
+    assert not [name for name, rule in report["rules"].items() if rule["verdict"] == "BROKEN"]
+    found: dict[str, int] = report["figures"]
+    return found
+
+
+def test_a_session_a_line(bench: Bench, weka: str) -> None:
+    found = figures(bench, weka)
+    assert (found["requests"], found["turns"], found["sessions closed"]) == (12, 12, 4)
+    assert found["tokens kept by sessions"] == 4 * (20 + 4 - 1 + 32 + 4 - 1)  # all but the pending token of each turn
+    plain = figures(bench, weka, "--no-sessions")
+    assert plain["requests"] == 12 and "turns" not in plain and plain["tokens matched"] > found["tokens matched"]
+
+
+def test_sessions_without_sessions(bench: Bench, weka: str) -> None:
+    code, out, _ = bench.call("replay", weka, "--backend", "blocks", "--pages", "100")
+    assert code == 0 and "\nblocks does not declare SESSIONS: every turn is a plain request\n" in out
+    words = ["--backend", "blocks", "--pages", "100", "--no-sessions"]
+    assert "does not declare" not in bench.call("replay", weka, *words)[1]
+
+
+def test_faults_and_drafts_are_counted(bench: Bench, weka: str) -> None:
+    words = "--drafts 3 --abort 30 --retract 100 --close-early 30 --seed 4 --batch 2 --chunk 8"
+    found = figures(bench, weka, *words.split())
+    assert found["requests"] + found["requests aborted"] == 12 and found["sessions closed early"]
+    assert 0 < found["tokens drafted, accepted"] < found["tokens drafted"] and found["retractions"]
+    assert found == figures(bench, weka, *words.split())
+    assert found != figures(bench, weka, *words.replace("4 -", "5 -").split())
+
+
+def test_resends(bench: Bench) -> None:
+    """The last of nine is the first once more: in its place it reads from the cache, pulled forward it cannot."""
+    line = '{"timestamp": 0, "input_length": 4096, "output_length": 640, "hash_ids": %s}\n'
+    prompts = [list(range(8 * number, 8 * number + 8)) for number in (0, 1, 2, 3, 4, 5, 6, 7, 0)]
+    path = bench.file("r.jsonl", "".join(line % ids for ids in prompts))
+    assert figures(bench, path, "--running", "2")["tokens matched"] == 112
+    assert figures(bench, path, "--running", "2", "--resend")["tokens matched"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--drafts 2 --backend blocks", "drafts = 2: blocks does not declare DRAFTS, expected 0"),
+        ("--close-early 2 --backend blocks", "close_early = 2: blocks does not declare SESSIONS"),
+        ("--close-early 2 --no-sessions", "close_early = 2: no request is a turn of a session, expected some"),
+        ("--abort 200", "abort = 200: expected a whole number from 0 to 100"),
+        ("--batch 0", "batch = 0: expected a whole number >= 1"),
+        ("--block-tokens 65", "65 tokens a block: expected at most 64"),
+        ("--deviations none.toml", "deviations none.toml: expected a TOML file that can be read"),
+    ],
+)
+def test_what_cannot_be_is_said(bench: Bench, weka: str, words: str, says: str) -> None:
+    assert says in bench.complaint("replay", weka, *words.split())
+
+
+@pytest.mark.parametrize(
+    "word", ["--sessions", "--no-sessions", "--resend", "--drafts 0", "--abort 1", "--deviations d.toml"]
+)
+def test_a_stored_run_is_what_it_is(bench: Bench, word: str) -> None:
+    write_stored(STORED, "run.itf.json")
+    line = bench.complaint("replay", "run.itf.json", *word.split())
+    assert f"{word.split()[0].replace('--no-', '--')} with run.itf.json: a stored run has its sizes" in line
+
+
+def test_a_known_deviation_ends_the_run_and_is_said(bench: Bench, weka: str) -> None:
+    """The fault is found without the list, and its stored run is the witness of the entry that then explains it."""
+    fault = "kvledger.tests.zoo.freed_after_handover:make"
+    code, screen, _ = bench.call("replay", weka, "--backend", fault)
+    assert code == 1 and "BROKEN  SES-1" in screen
+    [stored] = Path(".kvledger").iterdir()
+    fields = {"rule": "SES-1", "by": "finish", "kind": "fault", "reason": "it forgets", "witness": stored}
+    entry = "".join(f'{name} = "{value}"\n' for name, value in fields.items())
+    listed = bench.file("known.toml", f"[[deviation]]\n{entry}")
+    code, out, _ = bench.call("replay", weka, "--backend", fault, "--deviations", listed, "--json", "out.json")
+    assert code == 2 and "DEVIATES  SES-1 session-takes-over by finish, fault: it forgets" in out
+    assert "the run ended in it, with 0 of 12 requests finished: what follows cannot be judged" in out
+    report = json.loads(Path("out.json").read_text())
+    assert report["deviation"] == stored.name and report["rules"]["SES-1"]["verdict"] == "DEVIATES"
+    code, out, _ = bench.call("replay", weka, "--no-sessions", "--backend", fault, "--deviations", listed)
+    assert code == 0 and f"{fault} is known not to keep SES-1: this run did not come to that" in out
 
 
 # ---- narrow: from thousands of calls to a few

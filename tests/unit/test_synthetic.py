@@ -11,7 +11,8 @@ from statistics import mean, median
 import pytest
 
 from kvledger.spec.world import WrongInput
-from kvledger.tests.replay.mooncake import BLOCK, Line, read
+from kvledger.tests.replay.formats import read
+from kvledger.tests.replay.mooncake import BLOCK, Recorded
 from kvledger.tests.replay.synthetic import LONGEST, lines, write
 
 
@@ -57,7 +58,7 @@ def test_its_shape(seed: int) -> None:
     assert 20 < shared["sent again"] < 70
 
 
-def kinds(made: Sequence[Line]) -> Iterator[str]:
+def kinds(made: Sequence[Recorded]) -> Iterator[str]:
     """What each prompt shares with those before it: which ids, and whether they are all the full blocks of one."""
     seen: set[int] = set()
     whole: set[tuple[int, ...]] = set()
