@@ -83,7 +83,7 @@ def read_file(path: Path) -> tuple[Deviation, ...]:
     """Every entry of a file. Raises WrongInput with the entry and what was expected."""
     try:
         entries = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise WrongInput(f"deviations {path}: expected a TOML file that can be read, but: {error}") from None
     if set(entries) != {"deviation"} or not isinstance(entries.get("deviation", []), list):
         raise WrongInput(f"deviations {path}: expected entries [[deviation]] and nothing else")

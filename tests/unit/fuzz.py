@@ -18,6 +18,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -74,7 +75,7 @@ def kinds() -> dict[str, Kind]:
     """Every kind of input there is, but for adapters, which are code."""
     vectors = [path.read_text() for path in sorted((ROOT / "tests/vectors").glob("*/*.itf.json"))[::9]]
     requests = "".join(json.dumps(line._asdict()) + "\n" for line in islice(synthetic.lines(1), 4))
-    small = ["--block-tokens", "4", "--page-size", "4", "--quiet"]
+    small = ["--block-tokens", "4", "--page-size", "4", "--pages", "700", "--running", "2", "--quiet"]
     return {
         "stored run": Kind("t.itf.json", vectors, [["explain"], ["explain", "--pytest"], ["audit"], ["replay"]]),
         "recording": Kind("t.jsonl", recordings(), [["audit"]]),
@@ -167,7 +168,8 @@ def fuzz(kind: Kind, cases: int, folder: Path, tick: Callable[[str], object]) ->
 def called(words: list[str]) -> tuple[int | str | None, str, str]:
     """Exit code, standard output and standard error of a command."""
     out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
+    calibrated = mock.patch("kvledger.tests.replay.command.calibrate", lambda: 0.1)  # nobody reads how fast it was
+    with redirect_stdout(out), redirect_stderr(err), calibrated:
         try:
             code: int | str | None = main(words)
         except SystemExit as leaving:
