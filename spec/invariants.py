@@ -157,9 +157,8 @@ def _misplaced(ledger: Ledger) -> Iterator[tuple[Holder, PageId]]:
             state = ledger.page(page)
             if ordinal < first:
                 end = (ordinal + 1) * ledger.world.page_size - 1 + ledger.world.declared.key_lag
-                trail = ledger.trail_of(holder)  # a session's ends where its KV does, and a key may not
-                key = trail[end] if end < len(trail) else state.owner
-                fits = state.kind == CACHED and state.owner == key and page in ledger.locks[holder]
+                key = ledger.trail_of(holder)[end : end + 1]
+                fits = state.kind == CACHED and (state.owner,) == key and page in ledger.locks[holder]
             else:
                 fits = state == (PRIVATE, record.row, ordinal, 0)
             if not fits:

@@ -196,6 +196,12 @@ class Ledger:
         """Ghost: the tags of those tokens."""
         return self.requests[holder].trail if holder in self.requests else self.sessions[holder].trail
 
+    def least_kept(self, holder: Holder) -> int:
+        """How much of a record a session keeps at least, in tokens: what is read from the cache, with every token that
+        its keys name (one more with key_lag 1); of a record that reads nothing, one token to go on from."""
+        protected = self.record(holder).protected_len
+        return protected + self.world.declared.key_lag if protected else 1
+
     def may_publish(self, req: ReqId, by: str) -> bool:
         """Whether this action may pass KV of the request to the cache: it is not barred, and its record was never a
         session's; but an aborted turn ends as any request does."""

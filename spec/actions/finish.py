@@ -40,7 +40,7 @@ def requires(ledger: Ledger, act: Finish) -> str | None:
     if ledger.requests[act.req].session is not None:
         if act.publish:
             return "a turn ends into its session, and publishes nothing"
-        if act.keep < max(ledger.records[act.req].protected_len, 1):
+        if act.keep < ledger.least_kept(act.req):
             return "keep lies below what the session reads, or leaves it nothing"
     return None
 

@@ -65,7 +65,7 @@ def _of_turn(ledger: Ledger, act: Submit, session: SessionId) -> str | None:
     if known.namespace != act.namespace:
         return "the session is of another namespace"
     record, goes_on = ledger.record(session), min(len(known.tokens), len(act.tokens) - 1)
-    if record.holds_kv and goes_on < max(record.protected_len, 1):
+    if record.holds_kv and goes_on < ledger.least_kept(session):
         return "the turn ends below what its session has published, or leaves nothing to go on from"
     if act.tokens[:goes_on] != known.tokens[:goes_on]:
         return "the turn does not continue its session"

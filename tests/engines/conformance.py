@@ -24,7 +24,7 @@ from kvledger.tests.law.tables import ROOT, place
 
 NAME, FILE = "conformance", "README.md"
 BACKENDS = ("reference", "blocks", "sglang", "sglang-rust", "sglang-radix", "sglang-no-cache", "sglang-unasked",
-            "vllm")  # fmt: skip
+            "sglang-0.5.20", "sglang-0.5.10", "vllm")  # fmt: skip
 Words = Mapping[str, str]  # rule -> the word for it
 
 

@@ -165,7 +165,7 @@ def _next_turn(ledger: Ledger, session: SessionId, other: tuple[Token, ...], dra
     """What a session has, and a few tokens more; or less of it, as far as it may be; or, where it holds nothing, what
     any request brings."""
     _, i, j, k = draw
-    known, least = ledger.sessions[session].tokens, max(ledger.record(session).protected_len, 1)
+    known, least = ledger.sessions[session].tokens, ledger.least_kept(session)
     if not known:
         return other
     if k % 3 == 2:
@@ -287,7 +287,7 @@ def _finish(ledger: Ledger, traffic: Traffic, draw: Draw) -> Action | None:
     prompt = min(traffic.prompts.get(req, committed), committed)  # what is left when the thinking is stripped
     keep = (committed, committed, prompt, committed - 1, committed, committed // 2, prompt, 0)[draw[2] % 8]
     if ledger.requests[req].session is not None:
-        return Finish(req, max(keep, ledger.records[req].protected_len, 1), False)
+        return Finish(req, max(keep, ledger.least_kept(req)), False)
     return Finish(req, keep, draw[3] % 8 != 0)
 
 

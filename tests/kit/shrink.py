@@ -113,13 +113,12 @@ def fitted(ledger: Ledger, act: Action) -> Action | None:
             record = ledger.records[req]
             nearest = Commit(req, tokens[: record.allocated_len - record.committed_len])
         case Submit(session=str(session), tokens=tokens) if session in ledger.records:
-            known, least = ledger.sessions[session].tokens, ledger.records[session].protected_len
-            goes_on = max(min(len(known), len(tokens) - 1), least, 1)
+            known, least = ledger.sessions[session].tokens, ledger.least_kept(session)
+            goes_on = max(min(len(known), len(tokens) - 1), least)
             nearest = act._replace(tokens=known[:goes_on] + (tokens[goes_on:] or (0,)))
         case Finish(req, keep, publish) if ledger.holds_row(req):
-            keep, record = min(keep, ledger.records[req].committed_len), ledger.records[req]
-            turn = ledger.requests[req].session is not None
-            nearest = Finish(req, max(keep, record.protected_len, 1) if turn else keep, publish and not turn)
+            keep, turn = min(keep, ledger.records[req].committed_len), ledger.requests[req].session is not None
+            nearest = Finish(req, max(keep, ledger.least_kept(req)) if turn else keep, publish and not turn)
         case Checkpoint(req, upto) if ledger.holds_row(req):
             nearest = Checkpoint(req, min(upto, ledger.records[req].committed_len))
     return nearest if file_of(nearest).requires(ledger, nearest) is None else None

@@ -1,4 +1,4 @@
-"""Every reachable state of a small world, for the tests that look at each; and four declarations more."""
+"""Every reachable state of a small world, for the tests that look at each; and five declarations more."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from dataclasses import replace
 from kvledger.spec.explore import explore
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.world import PUBLISHING, Declaration, World
-from kvledger.spec.worlds import JOINT, KEPT, PLAIN, Scope
+from kvledger.spec.worlds import JOINT, KEPT, PLAIN, TALKING, Scope
 
-# four ways to work that no named world has: an inner key with several pages; several that publish in one call; a key
-# with several pages that sessions and admitted requests read; publishing in every action that may
+# five ways to work that no named world has: an inner key with several pages; several that publish in one call; a key
+# with several pages that sessions and admitted requests read; sessions whose keys name a token beyond their page;
+# publishing in every action that may
 DUPLICATES = PLAIN.capabilities | {"DUPLICATES"}
 LEAVES = Declaration("keeps duplicates, leaves first", capabilities=DUPLICATES, max_batch=1)
 BATCHES = Declaration("publishes while it grows", publishes_on=frozenset({"extend", "decode", "checkpoint"}))
 READERS = KEPT.capabilities | {"SESSIONS", "SPLIT_ADMIT"}
 EVERYWHERE = replace(JOINT, name="publishes everywhere", publishes_on=frozenset(PUBLISHING))
+BIGRAM_TALKS = replace(TALKING, name="bigram keys and sessions", key_lag=1)
 TALKS = replace(KEPT, name="keeps duplicates and sessions", capabilities=READERS)
 
 

@@ -36,7 +36,7 @@ from kvledger.spec.worlds import (
     WORLDS,
     Scope,
 )
-from kvledger.tests.unit.reachable import BATCHES, LEAVES, TALKS
+from kvledger.tests.unit.reachable import BATCHES, BIGRAM_TALKS, LEAVES, TALKS
 
 ROOT = Path(__file__).parents[2]
 # states, transitions, length of the longest shortest path
@@ -75,6 +75,9 @@ SMALLER = {
         World(2, 3, 3, 2, TALKING), Scope(TWO, (A2, A3), ("a",), max_kv=3, sessions=("s",))
     ),
     "two sessions": (World(1, 2, 2, 1, TALKING), Scope(TWO, (A2,), ("a",), max_kv=2, sessions=("s", "t"))),
+    "sessions and bigram keys": (
+        World(1, 3, 2, 1, BIGRAM_TALKS), Scope(TWO, (A2, (*B2, "a")), ("a",), max_kv=3, sessions=("s",))
+    ),
     "admission apart": (World(2, 2, 2, 1, SPLIT), Scope(TWO, (A2,), ("a",), max_kv=2)),
     "drafts, sessions, admission": (
         World(1, 2, 2, 1, JOINT), Scope(TWO, (A2,), ("a",), max_kv=2, drafts=(1,), sessions=(None, "s"))

@@ -55,6 +55,7 @@ def declining(option: str) -> World:
 
 
 NO_CACHE = without("PREFIX_CACHE", "LEAF_FIRST", "EVICT", "CHECKPOINT")
+LAGGING = replace(ALL, declared=replace(JOINT, name="bigram keys", key_lag=1))
 ONE_A_CALL = replace(ALL, declared=replace(JOINT, name="one by one", max_batch=1))
 UNSHARED = Submit("a", (1, 2, 3), "n", publish=False)
 WAITS: list[Call] = [(Submit("a", (1, 2, 3), "n"), Reply())]
@@ -79,6 +80,7 @@ TALK = Submit("t", (1, 2, 3), "n", session="s")
 NEXT = Submit("u", (1, 2, 3, 4), "n", session="s")
 TURN: list[Call] = [(TALK, Reply()), (Extend((("t", 3, 4),)), Reply(rows=[1], matched=[[]], slots=[[2, 3, 4]]))]
 TURN_PUBLISHED: list[Call] = [*TURN, (Checkpoint("t", 2), Reply(slots=[[2, 3]], published={"t": 2}))]
+LAGGED: list[Call] = [*TURN, (Checkpoint("t", 3), Reply(slots=[[2, 3]], published={"t": 2}))]  # its key names token 3
 END: Call = (Finish("t", 3, False), Reply())
 IDLE: list[Call] = [*TURN, END]  # the session has KV for (1, 2, 3)
 IDLE_PUBLISHED: list[Call] = [*TURN_PUBLISHED, END]  # and reads the first two of them in the cache
@@ -153,6 +155,7 @@ CASES: dict[str, list[Case]] = {
         Case(ALL, IDLE, NEXT._replace(tokens=(1,)), NEXT._replace(tokens=(1, 2))),  # one token is to be computed
         Case(ALL, IDLE_PUBLISHED, NEXT._replace(tokens=(1, 2)), NEXT._replace(tokens=(1, 2, 3))),
         Case(ALL, IDLE, NEXT._replace(tokens=(9,)), NEXT._replace(tokens=(1, 9))),
+        Case(LAGGING, [*LAGGED, END], NEXT._replace(tokens=(1, 2, 3)), NEXT),
     ],
     "submit: the turn does not continue its session": [
         Case(ALL, IDLE, NEXT._replace(tokens=(1, 2, 9, 4)), NEXT),
@@ -323,6 +326,7 @@ CASES: dict[str, list[Case]] = {
     "finish: keep lies below what the session reads, or leaves it nothing": [
         Case(ALL, TURN, Finish("t", 0, False), Finish("t", 1, False)),
         Case(ALL, TURN_PUBLISHED, Finish("t", 1, False), Finish("t", 2, False)),
+        Case(LAGGING, LAGGED, Finish("t", 2, False), Finish("t", 3, False)),
         Case(ALL, CLOSING, Finish("t", 0, False), Finish("t", 1, False)),
     ],
     "retract: the request holds no row": [
