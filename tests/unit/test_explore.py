@@ -76,7 +76,8 @@ SMALLER = {
     ),
     "two sessions": (World(1, 2, 2, 1, TALKING), Scope(TWO, (A2,), ("a",), max_kv=2, sessions=("s", "t"))),
     "sessions and bigram keys": (
-        World(1, 3, 2, 1, BIGRAM_TALKS), Scope(TWO, (A2, (*B2, "a")), ("a",), max_kv=3, sessions=("s",))
+        World(1, 2, 2, 1, BIGRAM_TALKS),
+        Scope(TWO, (A2, B2, ("b", "a"), ("b", "b")), ("a", "b"), max_kv=2, sessions=("s",)),
     ),
     "admission apart": (World(2, 2, 2, 1, SPLIT), Scope(TWO, (A2,), ("a",), max_kv=2)),
     "drafts, sessions, admission": (
