@@ -258,7 +258,8 @@ class Driver:
         """Its session keeps what the next turn begins with. It is closed where none comes, or where a turn that began
         anew has published more than that."""
         keep = min(live.trace.keep, live.committed)
-        goes_on = keep >= max(live.protected, 1)
+        named = live.protected + self.knobs.world.declared.key_lag  # what the keys of its pages name
+        goes_on = keep >= (named if live.protected else 1)
         self.do(Finish(live.trace.req, keep if goes_on else live.committed, publish=False))
         self.summary.told["turns"] += 1
         if live.closing:

@@ -330,12 +330,14 @@ def test_a_turn_that_goes_on_is_not_pulled_forward() -> None:
     chunk=st.integers(1, 6),
     drafts=st.sampled_from([0, 0, 2]),
     faults=st.builds(Faults, *[st.sampled_from([0, 0, 40])] * 3, st.integers(0, 9)),
+    backend=st.sampled_from(["reference", "reference", "oracle-fifo"]),
 )
 def test_every_run_ends(
     shapes: list[tuple[int, int, int, int]], page_size: int, spare: int, rows: int, running: int, chunk: int,
-    drafts: int, faults: Faults,
+    drafts: int, faults: Faults, backend: str,
 ) -> None:  # fmt: skip
-    """Also in a pool that holds the largest request and nothing beside it, with no row to spare for idle sessions."""
+    """Also in a pool that holds the largest request and nothing beside it, with no row to spare for idle sessions; and
+    where keys name a token beyond their page (oracle-fifo)."""
     calls: list[Call] = []
     for number, (back, more, output, wait) in enumerate(shapes):
         parent = number - back if 0 < back <= number else None
@@ -347,5 +349,20 @@ def test_every_run_ends(
     columns = max(request.positions for request in requests) + drafts
     pages = pages_for(columns, page_size) + spare
     world = World(running + rows, columns, pages, page_size)
-    run = play(requests, world, running=running, chunk=chunk, drafts=drafts, faults=faults)
+    run = play(requests, world, running=running, chunk=chunk, drafts=drafts, faults=faults, backend=backend)
     assert run.summary.refusals.total() <= (len(requests) + 1) * (2 * running + len(requests))
+
+
+@pytest.mark.parametrize("backend", ["reference", "oracle-fifo"])
+def test_a_turn_that_began_anew_may_have_published_what_its_session_would_not_keep(backend: str) -> None:
+    """It gave way with 8 or 9 of its tokens, and came again with them as its prompt, whose pages it publishes: 7 of them
+    at least where a key names the token behind its page. Its session would keep 7 tokens, so it goes instead."""
+    calls: list[Call] = []
+    call(4, 12, of=calls)
+    call(5, 6, of=calls)
+    call(8, 1, 1, of=calls)
+    requests = weave(calls, 1, 1)
+    assert requests[1].keep == 7
+    run = play(requests, World(8, 32, 15, 1), running=2, backend=backend)
+    assert run.summary.told["turns that gave way"] == 1 and run.kinds(Finish)[1] == Finish("r1", 10, False)
+    assert run.log[run.log.index(Finish("r1", 10, False)) + 1] == Close("s1")
