@@ -355,8 +355,8 @@ def test_every_run_ends(
 
 @pytest.mark.parametrize("backend", ["reference", "oracle-fifo"])
 def test_a_turn_that_began_anew_may_have_published_what_its_session_would_not_keep(backend: str) -> None:
-    """It gave way with 8 or 9 of its tokens, and came again with them as its prompt, whose pages it publishes: 7 of them
-    at least where a key names the token behind its page. Its session would keep 7 tokens, so it goes instead."""
+    """It gave way with 8 or 9 of its tokens, and came again with them as its prompt, whose pages it publishes: 7 at
+    least where a key names the token behind its page. Its session would keep 7 tokens, so it goes instead."""
     calls: list[Call] = []
     call(4, 12, of=calls)
     call(5, 6, of=calls)
