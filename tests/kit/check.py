@@ -182,6 +182,8 @@ def _conforms(
             why = f"armed {verdict.armed} times, {enough} wanted"
             why = wanting(verdict.rule) if verdict.word == UNSEEN else why
             lines.append(f"  {verdict.word}  {verdict.rule.title}: {why}")
+    if any(verdict.word == UNREACHED for verdict in found):
+        lines.append("  what was reached too seldom, more actions may reach: --profile deep, or --actions N")
     return lines
 
 
