@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ import torch
 from sglang.srt.managers.io_struct import CloseSessionReqInput, OpenSessionReqInput
 from sglang.srt.managers.schedule_batch import FINISH_ABORT, FINISH_LENGTH, Req, ScheduleBatch, release_req
 from sglang.srt.mem_cache.allocation import alloc_for_decode, alloc_for_extend
-from sglang.srt.mem_cache.allocator import PagedTokenToKVPoolAllocator
+from sglang.srt.mem_cache.allocator import PagedTokenToKVPoolAllocator, TokenToKVPoolAllocator
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.common import checkpoint_kv_cache, release_kv_cache
 from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
@@ -37,12 +38,15 @@ BUFFERS, MODEL = SimpleNamespace(device="cpu"), SimpleNamespace(is_encoder_decod
 class Server:
     """Pools, tree, sessions, and the queues of a scheduler. actions: calls that give or take KV, so far."""
 
-    def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
+    def __init__(self, seed: int, page: int = PAGE, *, is_eagle: bool = False) -> None:
+        self.random, self.page, size = Random(seed), page, PAGES * PAGE
         self.rows = ReqToTokenPool(ROWS, WIDTH, "cpu", enable_memory_saver=False)
-        self.slots = PagedTokenToKVPoolAllocator(PAGES * PAGE, PAGE, torch.float16, "cpu", BUFFERS, need_sort=False)
+        paged = partial(PagedTokenToKVPoolAllocator, page_size=page)
+        kind = TokenToKVPoolAllocator if page == 1 else paged
+        self.slots = kind(size=size, dtype=torch.float16, device="cpu", kvcache=BUFFERS, need_sort=False)
         self.tree = UnifiedRadixCache(CacheInitParams(
-            False, self.rows, self.slots, PAGE, tree_components=(ComponentType.FULL,), tree_core_backend="python",
+            False, self.rows, self.slots, page, is_eagle=is_eagle, tree_components=(ComponentType.FULL,),
+            tree_core_backend="python",
         ))  # fmt: skip
         self.sessions = SessionController(self.tree)
         self.waiting: deque[Any] = deque()
@@ -92,7 +96,7 @@ class Server:
         req.init_next_round_input(self.tree)
         req.extend_end = req.prefix_len
         req.lock = self.tree.lock(req.last_node)
-        left = [self.length(each) - each.extend_end + PAGE for each in (*self.prefilling, req)]
+        left = [self.length(each) - each.extend_end + self.page for each in (*self.prefilling, req)]
         if not self.slots.check_decode_capacity(num_tokens=sum(left), tree_cache=self.tree):
             self.tree.unlock(req.lock)
             req.lock = None
@@ -109,7 +113,7 @@ class Server:
         batch = self.batch([req], [upto])
         batch.prefix_lens, batch.extend_num_tokens = [req.prefix_len], upto - req.prefix_len
         batch.extend_lens = [batch.extend_num_tokens]
-        while not self.slots.check_decode_capacity(num_tokens=batch.extend_num_tokens + PAGE, tree_cache=self.tree):
+        while not self.slots.check_decode_capacity(num_tokens=batch.extend_num_tokens + self.page, tree_cache=self.tree):
             self.retract(self.decoding.pop())
         alloc_for_extend(batch)
         req.extend_end, req.inflight_middle_chunks = upto, int(upto < self.length(req))

@@ -10,6 +10,9 @@ release), the tree's match, lock, unlock, evict, reset and finish, its sessions'
 is freed belongs to the action inside which it happens; if it happens in none, to the action before it. So a page that
 is freed by hand is judged where that was done.
 
+A close is recorded when it takes effect: one that SGLang puts off, and then forgets, is not seen. Of drafts of several
+requests that are refused together nothing can be judged, for the law asks for one request's at a time.
+
 A token is sampled after its slot is allocated, so a line waits until its tokens are known. The overlap scheduler may
 drop a token when it retracts: the one that is sampled in its place is recorded.
 """
@@ -44,7 +47,7 @@ from kvledger.spec.actions import (
     Submit,
 )
 from kvledger.spec.answer import Freed, Refused, Reply
-from kvledger.spec.world import Declaration, PageId, ReqId, Row, SessionId, Slot, Token, World, WrongInput
+from kvledger.spec.world import Declaration, Namespace, PageId, ReqId, Row, SessionId, Slot, Token, World, WrongInput
 from kvledger.tests.record.recorder import Recorder
 from kvledger.tests.record.watch import Watch
 
@@ -105,7 +108,7 @@ class Taken:
 @dataclass
 class Known:
     """What has been recorded of a live request. tokens: how many, those not sampled yet included. committed: how far it
-    has KV, while it runs. admitted: it waits with a match, locked by `lock`, or with its session's record."""
+    has KV, while it runs. admitted: it waits with a match, under these locks, or with its session's record."""
 
     req: Any
     rid: ReqId
@@ -113,7 +116,7 @@ class Known:
     committed: int = 0
     runs: bool = False
     admitted: bool = False
-    lock: Any = None
+    locks: list[Any] = field(default_factory=list)
 
     def next_token(self) -> Wanted:
         """One more is sampled."""
@@ -128,7 +131,7 @@ def record(path: str | Path, tree: Any) -> Iterator[None]:
     Whatever goes wrong later ends the recording with a line on standard error, and the engine goes on."""
     world = world_of(tree)
 
-    def failed(error: Exception) -> None:
+    def failed(error: BaseException) -> None:
         print(f"kvledger: {path} ends here: {error!r}", file=sys.stderr)
 
     with Recorder(path, world, backend="sglang") as recorder:
@@ -154,8 +157,9 @@ def world_of(tree: Any) -> World:
     if rows.available_size() < rows.size or slots.available_size() < pages * slots.page_size:
         raise WrongInput("the pools are in use: expected to record from their start, or after a flush")
     lacks = {"SESSIONS"} if getattr(tree, "session", None) is None else set()
-    return World(rows.size, rows.max_context_len, pages, slots.page_size,
-                 Declaration("sglang", __version__, CAPABILITIES - lacks, PUBLISHES_ON))  # fmt: skip
+    bigrams = getattr(getattr(tree, "tree_core", tree), "is_eagle", False)
+    declared = Declaration("sglang", __version__, CAPABILITIES - lacks, PUBLISHES_ON, key_lag=int(bigrams))
+    return World(rows.size, rows.max_context_len, pages, slots.page_size, declared)
 
 
 class Tape:
@@ -166,7 +170,7 @@ class Tape:
         self.rows, self.slots, self.size = tree.req_to_token_pool, tree.token_to_kv_pool_allocator, tree.page_size
         self.entries: deque[Entry] = deque()
         self.known: dict[ReqId, Known] = {}
-        self.sessions: set[SessionId] = set()
+        self.sessions: dict[SessionId, Namespace] = {}
         self.cached: set[PageId] = set()
         self.taken: Taken | None = None  # of the action that is going on
         self.matched: Any = None  # the request that was matched last
@@ -176,11 +180,11 @@ class Tape:
 
     def watched_by(self, watch: Watch) -> None:
         """Everything through which KV is given or taken."""
-        watch.function(allocation.alloc_for_extend, self.extend)
-        watch.function(allocation.alloc_for_decode, self.decode)
-        watch.function(allocation.alloc_for_spec_decode, self.reserve)
-        watch.function(common.checkpoint_kv_cache, self.checkpoint)
-        watch.function(common.release_kv_cache, self.release)
+        watch.function(allocation.alloc_for_extend, self.ours(self.extend, lambda batch: batch.tree_cache))
+        watch.function(allocation.alloc_for_decode, self.ours(self.decode, lambda batch, token_per_req: batch.tree_cache))
+        watch.function(allocation.alloc_for_spec_decode, self.ours(self.reserve, lambda tree_cache, *_, **__: tree_cache))
+        watch.function(common.checkpoint_kv_cache, self.ours(self.checkpoint, lambda req, tree_cache: tree_cache))
+        watch.function(common.release_kv_cache, self.ours(self.release, lambda req, tree_cache, checkpoint: tree_cache))
         watch.method(self.tree, "match_prefix", self.match)
         watch.method(self.tree, "lock", self.lock)
         watch.method(self.tree, "unlock", self.unlock)
@@ -196,6 +200,17 @@ class Tape:
         watch.method(self.slots, "free_group_begin", self.begin_group)
         watch.method(self.slots, "free_group_end", self.end_group)
 
+    def ours(self, around: Call, tree_of: Call) -> Call:
+        """A watcher of a function that serves every tree of the process: only this one is recorded."""
+
+        def call(meant: Call, *args: Any, **kwargs: Any) -> None:
+            if tree_of(*args, **kwargs) is self.tree:
+                around(meant, *args, **kwargs)
+            else:
+                meant(*args, **kwargs)
+
+        return call
+
     # ---- KV is given
 
     def extend(self, call: Call, batch: Any) -> None:
@@ -208,8 +223,12 @@ class Tape:
             (member.rid, upto, SAMPLED if sample else None)
             for member, upto, sample in zip(members, ends, samples, strict=True)
         ))  # fmt: skip
-        with self.asked(act, "rows" if sum(fresh) > self.rows.available_size() else "pages") as taken:
-            out_cache_loc, *_ = call(batch)
+        short = "rows" if sum(fresh) > self.rows.available_size() else "pages"
+        granted, result, taken = self.asked(partial(call, batch))
+        if not granted:
+            self.add(act, Refused(short, taken.evicted, taken.freed))
+            return
+        out_cache_loc, *_ = result
         self.add(
             act,
             Reply(
@@ -227,6 +246,7 @@ class Tape:
         )
         for member, upto in zip(members, ends, strict=True):
             member.committed, member.runs = upto, True
+            member.locks.clear()  # the record has its lock now, and moves it
 
     def decode(self, call: Call, batch: Any, token_per_req: int) -> None:
         """alloc_for_decode: a column for each, and a token sampled."""
@@ -234,8 +254,10 @@ class Tape:
             raise NotImplementedError(f"decode with {token_per_req} tokens a request")
         members = [self.met(req) for req in batch.reqs]
         act = Decode(tuple((member.rid, SAMPLED) for member in members))
-        with self.asked(act, "pages") as taken:
-            slots = call(batch, token_per_req)
+        granted, slots, taken = self.asked(partial(call, batch, token_per_req))
+        if not granted:
+            self.add(act, Refused("pages", taken.evicted, taken.freed))
+            return
         answer = Reply(slots=slots[:, None].tolist(), evicted=taken.evicted, freed=taken.freed)
         self.add(act, answer, [member.next_token() for member in members])
         for member in members:
@@ -246,38 +268,40 @@ class Tape:
         members = [self.met(req) for req in reqs]
         before, after = (kwargs[name].tolist() for name in ("cur_kv_lens_cpu", "nxt_kv_lens_cpu"))
         grown = [(member, now, upto) for member, now, upto in zip(members, before, after, strict=True) if upto > now]
-        acts = [Reserve(member.rid, upto - member.committed) for member, _, upto in grown]
-        if not acts:
-            call(*args, reqs=reqs, **kwargs)
-            return
-        with self.asked(acts[0], "pages") as taken:
-            call(*args, reqs=reqs, **kwargs)
-        for act, (member, now, upto) in zip(acts, grown, strict=True):
-            self.add(act, Reply(slots=[self.row(member.req.kv, now, upto)], evicted=taken.evicted, freed=taken.freed))
+        granted, _, taken = self.asked(partial(call, *args, reqs=reqs, **kwargs))
+        if not granted and len(grown) == 1:
+            [(member, _, upto)] = grown
+            self.add(Reserve(member.rid, upto - member.committed), Refused("pages", taken.evicted, taken.freed))
+        elif not granted and taken.evicted:
+            self.add(Evict(len(taken.evicted)), Reply(evicted=taken.evicted))
+        for member, now, upto in grown if granted else ():
+            slots = self.row(member.req.kv, now, upto)
+            self.add(Reserve(member.rid, upto - member.committed), Reply(slots=[slots], evicted=taken.evicted))
             taken = Taken()
 
-    @contextmanager
-    def asked(self, act: Action, short: str) -> Iterator[Taken]:
-        """A call that may run out of memory: then it is a refusal, for want of rows or pages."""
+    def asked(self, call: Callable[[], Any]) -> tuple[bool, Any, Taken]:
+        """A call that may run out of memory: whether it was granted, what it gave, and what went back meanwhile."""
         with self.acting() as taken:
             try:
-                yield taken
-            except RuntimeError:
-                self.add(act, Refused(short, taken.evicted, taken.freed))
-                raise
+                return True, call(), taken
+            except RuntimeError as error:
+                if "out of memory" not in str(error).lower():
+                    raise
+                return False, None, taken
 
     # ---- who it is for
 
     def met(self, req: Any) -> Known:
         """What is known of a request: submitted when it is seen first, and with the drafts that were accepted since."""
-        rid, session = str(req.rid), None if req.session is None else req.session.session_id
+        rid, session = str(req.rid), session_of(req)
         if rid not in self.known:
             tokens = (*req.origin_input_ids, *req.output_ids)
-            limit = req.logprob_start_len if req.return_logprob and 0 <= req.logprob_start_len < len(tokens) else None
-            namespace = 0 if req.extra_key is req.cache_salt is None else (req.extra_key, req.cache_salt)
+            namespace: Namespace = 0 if req.extra_key is req.cache_salt is None else (req.extra_key, req.cache_salt)
+            if session is not None:  # whatever a later turn says of its own
+                namespace = self.sessions.setdefault(session, namespace)
+            limit = most_matched(req) if session is None else None
             self.add(Submit(rid, tokens, namespace, limit, not req.skip_radix_cache_insert, session), Reply())
             self.known[rid] = Known(req, rid, len(tokens))
-            self.sessions |= set() if session is None else {session}
         member = self.known[rid]
         accepted = req.kv.kv_committed_len - member.committed
         if member.runs and accepted > 0:
@@ -305,22 +329,26 @@ class Tape:
         if self.taken is None and req is not None and req.last_node is node and not req.kv.holds_kv:
             member = self.met(req)
             matched: list[Slot] = self.tree.prefix_device_indices(req).tolist() if req.prefix_len else []
-            member.admitted, member.lock = True, lock
-            self.add(Admit(member.rid), Reply(matched=[matched]))
+            member.locks.append(lock)  # the scheduler holds another one while it reckons
+            if not member.admitted:
+                member.admitted = True
+                self.add(Admit(member.rid), Reply(matched=[matched]))
 
     def unlock(self, call: Call, lock: Any) -> None:
         """unlock: of what was locked at admission, it waits again."""
         call(lock)
         for member in self.known.values() if self.taken is None and lock is not None else ():
-            if member.lock is lock and member.admitted and not member.runs:
-                member.admitted, member.lock = False, None
+            left = [each for each in member.locks if each is not lock]
+            if member.locks and not left and member.admitted and not member.runs:
+                member.admitted = False
                 self.add(Defer(member.rid), Reply())
+            member.locks = left
 
-    def checkpoint(self, call: Call, req: Any, tree: Any) -> None:
+    def checkpoint(self, call: Call, req: Any, tree_cache: Any) -> None:
         """checkpoint_kv_cache: a prefix of a running request is published. One that publishes nothing is none."""
         member, kv, start = self.met(req), req.kv, req.kv.cache_protected_len
         with self.acting() as taken:
-            call(req, tree)
+            call(req, tree_cache)
         end = kv.cache_protected_len
         if end > start or taken.pages:
             slots = self.row(kv, start, end)
@@ -330,20 +358,20 @@ class Tape:
 
     # ---- KV goes back
 
-    def release(self, call: Call, req: Any, tree: Any, *, checkpoint: bool) -> None:
+    def release(self, call: Call, req: Any, tree_cache: Any, *, checkpoint: bool) -> None:
         """release_kv_cache: a request finishes, is aborted, or is retracted and stays."""
         if not req.kv.holds_kv:
-            call(req, tree, checkpoint=checkpoint)
+            call(req, tree_cache, checkpoint=checkpoint)
             return
         member, kv, start, row = self.met(req), req.kv, req.kv.cache_protected_len, req.kv.req_pool_idx
-        publishes = checkpoint and not req.skip_radix_cache_insert and req.session is None
+        publishes = checkpoint and not req.skip_radix_cache_insert and session_of(req) is None
         act: Action = Retract(member.rid)
         if isinstance(req.finished_reason, FINISH_ABORT):
             act = Abort(member.rid)
         elif req.finished():
             act = Finish(member.rid, req.owned_kv_len(), publishes)
         with self.acting() as taken:
-            call(req, tree, checkpoint=checkpoint)
+            call(req, tree_cache, checkpoint=checkpoint)
         end = kv.cache_protected_len
         self.cached.update((self.rows.req_to_token[row, start : end : self.size] // self.size).tolist())
         self.add(act, Reply(published={member.rid: end} if end > start else {}, freed=taken.freed))
@@ -367,7 +395,7 @@ class Tape:
         with self.acting() as taken:
             call(session)
         if session in self.sessions:
-            self.sessions.remove(session)
+            del self.sessions[session]
             self.add(Close(session), Reply(freed=taken.freed))
 
     def evict(self, call: Call, *args: Any, **kwargs: Any) -> None:
@@ -398,11 +426,13 @@ class Tape:
         self.give(rows=indices)
 
     def free(self, call: Call, index: Any) -> None:
-        """The allocator's free: of slots, each of whose pages counts once; in an open group once for all of them."""
-        pages = set((index // self.size).tolist())
+        """The allocator's free. Pages of several slots count once, and in an open group once for all of it."""
+        pages: list[PageId] = (index // self.size).tolist()
+        if self.size > 1:
+            pages = sorted(set(pages).difference(self.group or ()))
         if self.group is not None:
-            pages, self.group = pages - self.group, self.group | pages
-        self.freeing(partial(call, index), sorted(pages))
+            self.group.update(pages)
+        self.freeing(partial(call, index), pages)
 
     def free_pages(self, call: Call, page_ids: Any) -> None:
         """The allocator's free_page_ids: as often as they stand there."""
@@ -462,7 +492,11 @@ class Tape:
     def write(self, entry: Entry) -> None:
         """One action with its tokens; one that was never sampled is like no other."""
         tokens = iter([want.token if want.look() else f"unknown {want.req.rid} {want.place}" for want in entry.wants])
-        self.recorder.note(with_tokens(entry.act, tokens), entry.answer)
+        try:
+            self.recorder.note(with_tokens(entry.act, tokens), entry.answer)
+        except Exception:
+            self.entries.clear()  # what follows would stand behind a gap
+            raise
 
     def close(self) -> None:
         """The rest."""
@@ -473,6 +507,18 @@ class Tape:
         """Columns of a record's row."""
         columns: list[Slot] = self.rows.req_to_token[kv.req_pool_idx, start:upto].tolist()
         return columns
+
+
+def session_of(req: Any) -> SessionId | None:
+    """Whose turn it is: only a streaming session keeps a record."""
+    return str(req.session.session_id) if req.session is not None and req.session.streaming else None
+
+
+def most_matched(req: Any) -> int | None:
+    """How many tokens may come from the cache, where that is less than all but one."""
+    if req.positional_embed_overrides is not None:
+        return 0
+    return req.logprob_start_len if req.return_logprob and req.logprob_start_len >= 0 else None
 
 
 def with_tokens(act: Action, tokens: Iterator[Token]) -> Action:

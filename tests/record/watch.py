@@ -1,6 +1,7 @@
 """Watching somebody else's calls: a function or a method is wrapped where it stands, and put back when that is over.
 
-What goes wrong in a watcher ends the watching and is told; the call that was meant is made, once, all the same.
+What goes wrong in a watcher ends the watching and is told; the call that was meant is made, once, all the same. An
+error of that call is its caller's, as ever; unless the watcher takes it for an answer, it ends the watching, too.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ Around: TypeAlias = Callable[..., Any]
 class Watch:
     """All that is watched at one time. failed: is told what went wrong in a watcher."""
 
-    def __init__(self, failed: Callable[[Exception], object]) -> None:
-        self.failed = failed
+    def __init__(self, failed: Callable[[BaseException], object]) -> None:
+        self.failed, self.closed = failed, False
         self.until = ExitStack()
 
     def function(self, function: Callable[..., Any], around: Around) -> None:
@@ -36,12 +37,15 @@ class Watch:
         self.until.callback(delattr, thing, name)
 
     def close(self) -> None:
-        """Everything is as it was."""
+        """Everything is as it was; who has kept a wrapper meanwhile calls through it."""
+        self.closed = True
         self.until.close()
 
     def _wrapped(self, function: Callable[..., Any], around: Around) -> Callable[..., Any]:
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
+            if self.closed:
+                return function(*args, **kwargs)
             made, raised = list[Any](), list[BaseException]()
 
             def meant(*args: Any, **kwargs: Any) -> Any:
@@ -54,8 +58,8 @@ class Watch:
 
             try:
                 around(meant, *args, **kwargs)
-            except Exception as error:
-                if error not in raised:
+            except BaseException as error:
+                if not self.closed:  # else an inner call has ended it, with this very error
                     self.close()
                     self.failed(error)
             if raised:

@@ -20,6 +20,8 @@ from kvledger.tests.record.sglang import Tape, record
 # isort: split
 import torch
 from sglang.srt.managers import schedule_batch
+from sglang.srt.managers.io_struct import OpenSessionReqInput
+from sglang.srt.managers.schedule_policy import PrefillAdder
 from sglang.srt.mem_cache import allocation, common
 from sglang.srt.mem_cache.allocation_sizing import page_aligned_decode_alloc_lens
 from sglang.srt.mem_cache.base_prefix_cache import CacheRequestOutcome
@@ -145,6 +147,114 @@ def short_of_memory(file: str) -> Any:
     return None
 
 
+def alone(server: Server, rid: str, tokens: list[int], **fields: Any) -> Any:
+    """A request that nobody runs beside, prefilled, with one token decoded."""
+    req = server.request(rid, tokens)
+    for name, value in fields.items():
+        setattr(req, name, value)
+    server.waiting.append(req)
+    server.start()
+    server.round()
+    return req
+
+
+def scheduler_admits(file: str) -> Any:
+    """By SGLang's own PrefillAdder, which holds a lock while it reckons and takes the lasting one meanwhile."""
+    server = Server(1)
+    with record(file, server.tree):
+        req = server.request("r", [1] * 40)
+        req.init_next_round_input(server.tree)
+        adder = PrefillAdder(PAGE, server.tree, server.slots, server.batch([], []), 0.5, 1 << 14, 1 << 14)
+        adder.add_one_req(req, False, None)
+        server.prefilling.append(req)
+        server.round()
+        server.end(req)
+    return None
+
+
+def bigram_keys(file: str) -> Any:
+    """As EAGLE has them: two requests of one prompt, which ends with a page."""
+    server = Server(1, is_eagle=True)
+    with record(file, server.tree):
+        for rid in "ab":
+            server.end(alone(server, rid, [1, 2, 3, 4] * 12))
+    return None
+
+
+def session_that_keeps_nothing(file: str) -> Any:
+    """Only streaming sessions keep a record; the requests of any other one are plain."""
+    server = Server(1)
+    with record(file, server.tree):
+        server.sessions.open(OpenSessionReqInput(capacity_of_str_len=0, session_id="t", streaming=False))
+        for rid in "ab":
+            req = alone(server, rid, [1] * 40, session=server.sessions.get("t"))
+            req.session = None  # or the loop takes it for a conversation
+            server.end(req)
+    return None
+
+
+def log_probabilities(file: str) -> Any:
+    """Asked for from the prompt's end on, they bound what a later start may find."""
+    server = Server(1)
+    with record(file, server.tree), mock.patch.object(server, "sample", lambda req: req.output_ids.append(7)):
+        first, second = (alone(server, rid, [1] * 32, return_logprob=True, logprob_start_len=32) for rid in "ab")
+        for _ in range(18):
+            server.decode()
+        server.end(first)
+        server.decoding.clear()
+        server.retract(second)
+        server.round()
+        server.end(second)
+    return None
+
+
+def another_server(file: str) -> Any:
+    """It lives in the process, and is not recorded."""
+    server = Server(1)
+    with record(file, server.tree):
+        Server(5).serve(30)
+        server.end(alone(server, "r", [1] * 40))
+    return None
+
+
+def slot_freed_twice_in_a_group(file: str) -> Any:
+    """At page size 1 the allocator counts nothing once: its free list has the slot twice."""
+    server = Server(1, page=1)
+    with record(file, server.tree):
+        req = alone(server, "r", [1] * 40)
+        row = server.rows.req_to_token[req.kv.req_pool_idx].clone()
+        server.slots.free_group_begin()
+        server.decoding.clear()
+        server.retract(req)
+        server.slots.free(row[40:41])
+        server.slots.free_group_end()
+    return len(server.slots.free_pages) - len(set(server.slots.free_pages.tolist()))
+
+
+def other_error(file: str) -> Any:
+    """Not every error is a refusal: this one ends the recording, and is the caller's."""
+    server, said = Server(1), io.StringIO()
+    with redirect_stderr(said), record(file, server.tree):
+        alone(server, "r", [1] * 40)
+        try:
+            with mock.patch.object(server.slots, "alloc_decode", side_effect=RuntimeError("no device")):
+                server.decode()
+        except RuntimeError as error:
+            return [str(error), said.getvalue()]
+    return None
+
+
+def kept_by_a_late_importer(file: str) -> Any:
+    """Who imports a function while it is watched has the wrapper for good; it does nothing then."""
+    server, said = Server(1), io.StringIO()
+    with redirect_stderr(said):
+        with record(file, server.tree):
+            kept = common.release_kv_cache
+            req = alone(server, "r", [1] * 40)
+        kept(req, server.tree, checkpoint=False)
+    return [said.getvalue(), req.kv.holds_kv]
+
+
 def stumbles(file: str) -> Any:
     """Something goes wrong in the recorder: it ends with a line, and the engine serves on."""
     server, said = Server(1), io.StringIO()
@@ -171,7 +281,9 @@ def refuses(file: str) -> Any:
 
 
 QUESTIONS: tuple[Callable[[str], Any], ...] = (
-    clean, freed_by_hand, freed_in_a_group, drafts, dropped, flushed, short_of_memory, stumbles, refuses,
+    clean, freed_by_hand, freed_in_a_group, drafts, dropped, flushed, short_of_memory, scheduler_admits, bigram_keys,
+    session_that_keeps_nothing, log_probabilities, another_server, slot_freed_twice_in_a_group, other_error,
+    kept_by_a_late_importer, stumbles, refuses,
 )  # fmt: skip
 
 if __name__ == "__main__":

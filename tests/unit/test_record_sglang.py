@@ -14,7 +14,7 @@ import pytest
 
 from kvledger.spec import recording
 from kvledger.spec.action import name_of
-from kvledger.spec.actions import Abort, Admit, Finish
+from kvledger.spec.actions import Abort, Admit, Finish, Retract
 from kvledger.spec.trace import Step
 from kvledger.tests.engines.venvs import SGLANG
 from kvledger.tests.record.audit import Audit, recorded
@@ -74,9 +74,35 @@ def test_a_page_freed_by_hand_is_judged_at_that_action(seen: Seen) -> None:
     assert isinstance(act, Finish) and (rule, act.req) == ("PAGE-6", seen.said["freed_by_hand"])
 
 
-@pytest.mark.parametrize("name", ["freed_in_a_group", "drafts", "dropped", "flushed"])
+RARE = (
+    "freed_in_a_group", "drafts", "dropped", "flushed", "scheduler_admits", "bigram_keys", "session_that_keeps_nothing",
+    "log_probabilities", "another_server", "other_error", "kept_by_a_late_importer",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RARE)
 def test_what_is_rare_breaks_no_rule(seen: Seen, name: str) -> None:
-    assert seen.finding(name) is None
+    assert seen.finding(name) is None and len(seen.steps(name)) > 3
+
+
+def test_a_request_is_admitted_once(seen: Seen) -> None:
+    found = kinds(seen.steps("scheduler_admits"))
+    assert (found["admit"], found["defer"], found["extend"]) == (1, 0, 1)
+
+
+def test_a_slot_freed_twice_in_a_group_is_seen(seen: Seen) -> None:
+    assert seen.said["slot_freed_twice_in_a_group"] == 1
+    rule, at = seen.finding("slot_freed_twice_in_a_group") or ("", 0)
+    assert rule == "PAGE-6" and seen.steps("slot_freed_twice_in_a_group")[at - 1].act == Retract("r")
+
+
+def test_another_error_ends_the_recording_and_stays_an_error(seen: Seen) -> None:
+    error, said = seen.said["other_error"]
+    assert error == "no device" and said.endswith("other_error.jsonl ends here: RuntimeError('no device')\n")
+
+
+def test_whoever_keeps_a_wrapper_calls_through_it(seen: Seen) -> None:
+    assert seen.said["kept_by_a_late_importer"] == ["", False]
 
 
 def test_drafts_are_reserved_and_committed(seen: Seen) -> None:
