@@ -65,15 +65,30 @@ def as_object(json: Json, where: str) -> dict[str, Json]:
 def parsed(raw: bytes, where: str, take: Callable[[Json, str], T]) -> T:
     """What `take` makes of JSON in UTF-8. Raises WrongInput, and nothing else."""
     try:
-        return take(json.loads(raw.decode()), where)
-    except WrongInput:
-        raise
+        return take(json.loads(raw.decode(), object_pairs_hook=_each_once), where)
+    except WrongInput as wrong:
+        raise wrong if str(wrong).startswith(where) else WrongInput(f"{where}: {wrong}") from None
     except RecursionError:
         raise WrongInput(f"{where}: nested too deeply, expected something flatter") from None
     except json.JSONDecodeError as error:
         raise WrongInput(f"{where}: line {error.lineno}, column {error.colno}: {error.msg}, expected JSON") from None
     except ValueError as error:
         raise WrongInput(f"{where}: {error}, expected JSON in UTF-8") from None
+
+
+def _each_once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    """An object; a name that stands twice would hide what it said first."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
+        raise WrongInput(f"{short(twice)} stands twice in one object, expected each name once")
+    return found
+
+
+def only(json: dict[str, Json], names: Iterable[str], where: str) -> None:
+    """Raises WrongInput for a field that is none of these: written by hand, it is likely a misspelt one."""
+    for name in json.keys() - set(names):
+        raise WrongInput(f"{where} has a field {short(name)}, expected some of {', '.join(names)}")
 
 
 # ---- one value

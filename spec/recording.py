@@ -8,23 +8,26 @@
 Plain JSON: lists, objects, null. The first line may name the "backend", and hold a "snapshot" of where a run begins
 that was not seen from its start (spec/snapshot.py). A further line holds an action with its fields (spec/actions), what
 was answered (spec/answer.py), and perhaps "probe", "view" and "read", as a stored run does (spec/trace.py). Absent
-means default; a field that nobody knows is passed over.
+means default; a field that nobody knows is an error, for who writes by hand misspells.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from kvledger.spec.action import name_of
-from kvledger.spec.answer import Refused
-from kvledger.spec.itf import TEXT, Json, as_object, parsed, plain, wrong
+from kvledger.spec.answer import Refused, Reply
+from kvledger.spec.itf import TEXT, Json, as_object, only, parsed, plain, wrong
 from kvledger.spec.snapshot import Snapshot
 from kvledger.spec.stored import ACTIONS, READ, REFUSED, REPLY, SNAPSHOT, VIEW, WORLD
 from kvledger.spec.trace import VERSION, Step, action_of, part, step_of
 from kvledger.spec.world import World, WrongInput
+
+HEADER = ("kvledger", "backend", "world", "snapshot")
+STEP = ("action", "answer", "refused", "probe", "view", "read")  # beside the fields of the action
 
 
 @dataclass(frozen=True)
@@ -92,16 +95,26 @@ def _header(content: Json, where: str) -> tuple[World, Snapshot | None, str]:
     head = as_object(content, f"{where}: the line")
     if head.get("kvledger") != VERSION:
         raise wrong(f"{where}: kvledger", head.get("kvledger"), f"{VERSION!r}, the format of the recording")
+    only(head, HEADER, f"{where}: the line")
     world = WORLD.take(part(head, "world", where), f"{where}: world")
-    opening = SNAPSHOT.take(head["snapshot"], f"{where}: snapshot") if head.get("snapshot") is not None else None
+    opening = None
+    if head.get("snapshot") is not None:
+        only(as_object(head["snapshot"], f"{where}: snapshot"), fields_of(Snapshot), f"{where}: snapshot")
+        opening = SNAPSHOT.take(head["snapshot"], f"{where}: snapshot")
     return world, opening, TEXT.take(head.get("backend", ""), f"{where}: backend")
 
 
 def _step(content: Json, where: str) -> Step:
     state = as_object(content, f"{where}: the line")
     act = action_of(part(state, "action", where), state, f"{where}: action", where)
+    only(state, (*act._fields, *STEP), f"{where}: {name_of(act)}")
     if ("answer" in state) == ("refused" in state):
         raise WrongInput(f"{where}: expected an answer, or else a refused")
-    if "refused" in state:
-        return step_of(act, REFUSED.take(state["refused"], f"{where}: refused"), state, where)
-    return step_of(act, REPLY.take(state["answer"], f"{where}: answer"), state, where)
+    said, kind, made = ("refused", REFUSED, Refused) if "refused" in state else ("answer", REPLY, Reply)
+    only(as_object(state[said], f"{where}: {said}"), fields_of(made), f"{where}: {said}")
+    return step_of(act, kind.take(state[said], f"{where}: {said}"), state, where)
+
+
+def fields_of(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass."""
+    return tuple(each.name for each in fields(kind))

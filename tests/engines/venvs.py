@@ -119,7 +119,7 @@ VLLM = Engine(
 )  # fmt: skip
 # Before 0.5.22 the paged allocator's kernels count with Triton's ranges, which are powers of two.
 SGLANG_0_5_20, SGLANG_0_5_10 = (
-    Engine("sglang", version, host=SGLANG, page_sizes=(1, 2, 4, 16))
+    Engine("sglang", version, host=SGLANG, page_sizes=tuple(2**power for power in range(9)))
     for version in ("0.5.20", "0.5.10")
 )
 ENGINES = {engine.name: engine for engine in (SGLANG, SGLANG_0_5_20, SGLANG_0_5_10, VLLM)}

@@ -23,7 +23,7 @@ from kvledger.tests.kit.calibration import calibrate
 from kvledger.tests.kit.deviations import Deviation
 from kvledger.tests.kit.generate import POOLS, Pool
 from kvledger.tests.kit.limit import LIMIT_S
-from kvledger.tests.kit.load import NAMES, load_backend, page_sizes
+from kvledger.tests.kit.load import NAMES, ask_page_size, load_backend, page_sizes
 from kvledger.tests.kit.lockstep import Finding, Grade
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
 from kvledger.tests.kit.shrink import CALLS, SECONDS, Shrunk, calls_of, run_again, shrink
@@ -124,6 +124,7 @@ def check(target: str, args: argparse.Namespace) -> Report:
     make, grade = load_backend(target), Grade(view=not args.no_view, limit_s=ask_limit(args) or LIMIT_S)
     budget = args.actions or BUDGETS[args.profile]
     known = deviations.known(target, args.deviations)
+    ask_page_size(target, *args.page_size or ())
     only = args.page_size or page_sizes(target)
     sizes = tuple(each for each in POOLS if not only or each[0] in only)
     began = time.process_time()

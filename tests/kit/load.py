@@ -65,6 +65,14 @@ def page_sizes(target: str) -> tuple[int, ...]:
     return engine.page_sizes if engine else ()
 
 
+def ask_page_size(target: str, *sizes: int) -> None:
+    """Raises WrongInput for one that this backend's engine has no kernels for."""
+    known = page_sizes(target)
+    for size in sizes:
+        if known and size not in known:
+            raise WrongInput(f"--page-size {size}: {target} has kernels for {', '.join(map(str, known))}")
+
+
 def build(
     make: Make, world: World, target: str = "the backend", limit_s: float = LIMIT_S
 ) -> tuple[Backend, World]:

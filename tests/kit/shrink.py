@@ -18,6 +18,7 @@ from kvledger.spec.actions import (
     Abort,
     Action,
     Checkpoint,
+    Close,
     Commit,
     Decode,
     Evict,
@@ -31,7 +32,7 @@ from kvledger.spec.actions import (
 from kvledger.spec.backend import Make
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.trace import HANGS, Step
-from kvledger.spec.world import World, WrongInput
+from kvledger.spec.world import ReqId, World, WrongInput
 from kvledger.tests.kit.deviations import Deviation
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 
@@ -231,6 +232,7 @@ def _simpler(calls: list[Call]) -> Iterator[list[Call]]:
     if calls and not isinstance(calls[-1][0], Evict | Flush):  # or say at once what was led up to
         yield [*calls[:-1], (Evict(1), False)]
     yield from _traded(calls)
+    yield from _by_itself(calls)
 
 
 def _traded(calls: list[Call]) -> Iterator[list[Call]]:
@@ -255,6 +257,32 @@ def _traded(calls: list[Call]) -> Iterator[list[Call]]:
                 if other != act:
                     traded = [*calls[:at], (other, probe), *calls[at + 1 :]]
                     yield traded[:gone] + traded[gone + 1 :]
+
+
+def _by_itself(calls: list[Call]) -> Iterator[list[Call]]:
+    """A whole request goes, and another one publishes what it had found in the cache."""
+    submits = [(at, act.req) for at, (act, _) in enumerate(calls) if isinstance(act, Submit)]
+    for first, gone in submits:  # an id may come again, and is another request then
+        after = next((at for at, req in submits if at > first and req == gone), len(calls))
+        life = [(other, probe) for act, probe in calls[first:after] if (other := _without(act, gone)) is not None]
+        left = calls[:first] + life + calls[after:]
+        for at, (act, probe) in enumerate(left, 1):
+            if isinstance(act, Extend) and not probe:
+                req, upto, _ = act.batch[0]
+                for most in (WHOLE, upto - 1):  # less than all may be what it takes
+                    yield [*left[:at], (Checkpoint(req, most), False), *left[at:]]
+
+
+def _without(act: Action, req: ReqId) -> Action | None:
+    """An action that does not name this request; None, if it is about no other."""
+    match act:
+        case Extend(members):
+            return Extend(kept) if (kept := tuple(member for member in members if member[0] != req)) else None
+        case Decode(pairs):
+            return Decode(some) if (some := tuple(pair for pair in pairs if pair[0] != req)) else None
+        case Evict() | Flush() | Close():
+            return act
+    return act if act.req != req else None
 
 
 def _lower(act: Action) -> Iterator[Action]:

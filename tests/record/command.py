@@ -17,6 +17,7 @@ from importlib import import_module
 
 from tqdm import tqdm
 
+from kvledger.spec import recording
 from kvledger.spec.world import WrongInput
 from kvledger.tests.engines.venvs import SGLANG, ask_here
 from kvledger.tests.kit.calibration import calibrate
@@ -35,27 +36,22 @@ Exit 0: recorded. 2: wrong input.
 ROUNDS = 5
 
 
-def blocks(actions: int, seed: int, file: str | None) -> int:
-    """A run of the block manager; how many actions it had. file: where it is recorded to, if it is."""
+def blocks(actions: int, seed: int, file: str | None) -> None:
+    """A run of the block manager. file: where it is recorded to, if it is."""
     if file is None:
-        server = live_blocks.Server(seed, lambda action, reply: None)
-        server.serve(actions)
+        live_blocks.Server(seed, lambda action, reply: None).serve(actions)
     else:
         with Recorder(file, live_blocks.WORLD, backend="block_manager") as recorder:
-            server = live_blocks.Server(seed, recorder.note)
-            server.serve(actions)
-    return server.actions
+            live_blocks.Server(seed, recorder.note).serve(actions)
 
 
-def sglang(actions: int, seed: int, file: str | None) -> int:
+def sglang(actions: int, seed: int, file: str | None) -> None:
     """The same on SGLang's classes, in its environment. Raises Elsewhere from any other."""
     ask_here(SGLANG.name, SGLANG.name)
-    live, recording = (import_module(f"kvledger.tests.record.{name}") for name in ("live_sglang", "sglang"))
+    live, beside = (import_module(f"kvledger.tests.record.{name}") for name in ("live_sglang", "sglang"))
     server = live.Server(seed)
-    with nullcontext() if file is None else recording.record(file, server.tree):
+    with nullcontext() if file is None else beside.record(file, server.tree):
         server.serve(actions)
-    done: int = server.actions
-    return done
 
 
 SERVE = {"blocks": blocks, "sglang": sglang}
@@ -65,7 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `kvledger record`."""
     parser.add_argument("file", help="where to record to; a new file")
     parser.add_argument("--of", choices=sorted(SERVE), default="blocks", help="whose pools (default: %(default)s)")
-    parser.add_argument("--actions", type=int, default=2000, metavar="N", help="of the run (default: %(default)s)")
+    parser.add_argument("--actions", type=int, default=2000, metavar="N",
+                        help="about how many the run has (default: %(default)s)")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the run (default: %(default)s)")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -75,7 +72,8 @@ def run(args: argparse.Namespace) -> int:
     if args.actions < 1:
         raise WrongInput(f"--actions {args.actions}: expected at least 1")
     serve, calibration = SERVE[args.of], calibrate()
-    done = serve(args.actions, args.seed, args.file)
+    serve(args.actions, args.seed, args.file)
+    done = sum(1 for _ in recording.read(args.file).steps())
     without, with_it = list[float](), list[float]()
     off = args.quiet or not sys.stderr.isatty()
     with tempfile.TemporaryDirectory() as folder, tqdm(total=ROUNDS, unit="round", leave=False, disable=off) as bar:

@@ -113,7 +113,8 @@ class Server:
         batch = self.batch([req], [upto])
         batch.prefix_lens, batch.extend_num_tokens = [req.prefix_len], upto - req.prefix_len
         batch.extend_lens = [batch.extend_num_tokens]
-        while not self.slots.check_decode_capacity(num_tokens=batch.extend_num_tokens + self.page, tree_cache=self.tree):
+        need = batch.extend_num_tokens + self.page
+        while not self.slots.check_decode_capacity(num_tokens=need, tree_cache=self.tree):
             self.retract(self.decoding.pop())
         alloc_for_extend(batch)
         req.extend_end, req.inflight_middle_chunks = upto, int(upto < self.length(req))

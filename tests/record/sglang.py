@@ -180,11 +180,14 @@ class Tape:
 
     def watched_by(self, watch: Watch) -> None:
         """Everything through which KV is given or taken."""
-        watch.function(allocation.alloc_for_extend, self.ours(self.extend, lambda batch: batch.tree_cache))
-        watch.function(allocation.alloc_for_decode, self.ours(self.decode, lambda batch, token_per_req: batch.tree_cache))
-        watch.function(allocation.alloc_for_spec_decode, self.ours(self.reserve, lambda tree_cache, *_, **__: tree_cache))
-        watch.function(common.checkpoint_kv_cache, self.ours(self.checkpoint, lambda req, tree_cache: tree_cache))
-        watch.function(common.release_kv_cache, self.ours(self.release, lambda req, tree_cache, checkpoint: tree_cache))
+        for function, around in (
+            (allocation.alloc_for_extend, self.extend),
+            (allocation.alloc_for_decode, self.decode),
+            (allocation.alloc_for_spec_decode, self.reserve),
+            (common.checkpoint_kv_cache, self.checkpoint),
+            (common.release_kv_cache, self.release),
+        ):
+            watch.function(function, self.ours(around))
         watch.method(self.tree, "match_prefix", self.match)
         watch.method(self.tree, "lock", self.lock)
         watch.method(self.tree, "unlock", self.unlock)
@@ -200,11 +203,13 @@ class Tape:
         watch.method(self.slots, "free_group_begin", self.begin_group)
         watch.method(self.slots, "free_group_end", self.end_group)
 
-    def ours(self, around: Call, tree_of: Call) -> Call:
-        """A watcher of a function that serves every tree of the process: only this one is recorded."""
+    def ours(self, around: Call) -> Call:
+        """A watcher of a function that serves every tree of the process: only this one is recorded. The tree is an
+        argument of its own, or the batch knows it."""
 
         def call(meant: Call, *args: Any, **kwargs: Any) -> None:
-            if tree_of(*args, **kwargs) is self.tree:
+            named = (*args, *kwargs.values())
+            if any(self.tree in (each, getattr(each, "tree_cache", None)) for each in named):
                 around(meant, *args, **kwargs)
             else:
                 meant(*args, **kwargs)

@@ -16,14 +16,14 @@ from kvledger.spec.actions import Action
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.backend import Make
 from kvledger.spec.page import pages_for
-from kvledger.spec.world import World, WrongInput
+from kvledger.spec.world import MOST, World, WrongInput
 from kvledger.tests.kit import deviations
 from kvledger.tests.kit.again import replay_trace
 from kvledger.tests.kit.calibration import calibrate
 from kvledger.tests.kit.check import add_limit, ask_limit, shortened
 from kvledger.tests.kit.deviations import Deviation
 from kvledger.tests.kit.limit import LIMIT_S
-from kvledger.tests.kit.load import load_backend
+from kvledger.tests.kit.load import ask_page_size, load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 from kvledger.tests.kit.shrink import Shrunk, confirmed
 from kvledger.tests.kit.verdict import for_machines, spelled, verdicts
@@ -115,6 +115,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     json_file.ask(args.json)
     ask(args.plot)
+    if args.plot and args.plot == args.json:
+        raise WrongInput(f"--plot {args.plot}: is --json's file, too, expected two")
     report: dict[str, object] = {}
     text = _stored(args, report) if args.file.endswith(".json") else _recorded(args, report)
     if args.json != json_file.STDOUT:
@@ -144,6 +146,7 @@ def _recorded(args: argparse.Namespace, report: dict[str, object]) -> str:
     known = deviations.known(args.backend, args.deviations)
     requests = read(args.file, args.requests, args.block_tokens, args.sessions)
     requests = forward(requests) if args.resend else requests
+    ask_page_size(args.backend, args.page_size)
     make, world = load_backend(args.backend), _world(args, requests)
     lockstep = Lockstep(make, world, grade=grade, name=args.backend)
     run = Run(lockstep, Occupancy(lockstep.ledger) if args.plot else None)
@@ -291,7 +294,10 @@ def _broken(
 
 
 def _world(args: argparse.Namespace, requests: Sequence[TraceRequest]) -> World:
-    columns = max(trace.positions for trace in requests) + max(0, args.drafts)
+    longest_one = max(requests, key=lambda trace: trace.positions)
+    columns = longest_one.positions + max(0, args.drafts)
+    if columns > MOST:
+        raise WrongInput(f"request {longest_one.req} cannot fit: {columns:,} columns, a row has at most {MOST:,}")
     longest = pages_for(columns, max(1, args.page_size)) * max(1, args.page_size)
     sessions = {trace.session for trace in requests} - {None}
     return World(

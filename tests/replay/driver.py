@@ -301,9 +301,11 @@ class Driver:
         """A request goes back to those who wait, with its tokens; a turn's record goes back to its session."""
         del self.running[live.trace.req]
         self.do(Retract(live.trace.req))
+        protected = live.protected
         live.give_back()
         if live.turn:
             self.idle[session_of(live)] = live
+            live.protected = protected  # of the session's record now, with which it goes on
         heappush(self.ready, (live.place, live))
 
     def close_idle(self) -> None:

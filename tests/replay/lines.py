@@ -36,6 +36,8 @@ def lines(path: str) -> Iterator[Line]:
     try:
         with open(path, "rb") as file:
             for number, raw in enumerate(file, 1):
+                if not raw.strip():
+                    continue
                 place = f"{path}:{number}"
                 with at(place):
                     found = _object(raw)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.page import pages_for
 from kvledger.spec.world import World, WrongInput
+from kvledger.tests.engines.venvs import ENGINES
 from kvledger.tests.report.named_file import may_be_written
 
 MOST = 2_000  # samples
@@ -113,10 +115,12 @@ def ask(path: str | None) -> None:
     """Raises WrongInput if no plot can be written there, or none at all."""
     if path is None:
         return
-    if not path.lower().endswith(FORMATS):
+    if Path(path).suffix.lower() not in FORMATS:
         raise WrongInput(f"--plot {path}: expected a name that ends in {' or '.join(FORMATS)}")
     may_be_written("--plot", path)
     try:
         importlib.import_module("matplotlib.figure")
     except ImportError:
-        raise WrongInput(f"--plot {path}: needs matplotlib: pip install 'kvledger[plot]'") from None
+        inside = any(engine.runs_here for engine in ENGINES.values())  # which has an environment of its own
+        how = f"{sys.executable} -m pip install matplotlib" if inside else "pip install 'kvledger[plot]'"
+        raise WrongInput(f"--plot {path}: needs matplotlib: {how}") from None
