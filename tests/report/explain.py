@@ -72,7 +72,7 @@ def _run_line(text: str, page_size: int | None) -> int:
             "available=, evictable=, ... and their total"
         )
     print(told(found))
-    return 1 if any(each.off for each in found) else 0
+    return 1 if any(each.off or each.impossible for each in found) else 0
 
 
 def _run_stored(file: str, pytest: bool) -> int:

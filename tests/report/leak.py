@@ -25,9 +25,12 @@ def told(sums: Sequence[Sum]) -> str:
     """All that these sums say. Of each pool that is off the first sum is told: it is the nearest to the fault."""
     wrong = [each for each in sums if each.off]
     if not wrong:
-        agree = "It is right." if len(sums) == 1 else f"The last of {len(sums):,} sums; all are right."
-        return "\n".join([*_figures(sums[-1]), *_folded(f"{agree} Most rules can break without a sum that shows it."),
-                          *_hinted(sums[-1]), "", NEXT])  # fmt: skip
+        odd = next((each for each in sums if each.impossible), None)
+        says = "It is right." if len(sums) == 1 else f"The last of {len(sums):,} sums; all are right."
+        says += " Most rules can break without a sum that shows it."
+        if odd is not None:
+            says = f"It is right, but {' and '.join(odd.impossible)} cannot be so: two faults may cancel out."
+        return "\n".join([*_figures(odd or sums[-1]), *_folded(says), *_hinted(odd or sums[-1]), "", NEXT])
     firsts = {each.pool: each for each in reversed(wrong)}
     shown = [each for each in wrong if firsts[each.pool] is each]
     out: list[str] = []

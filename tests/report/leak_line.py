@@ -65,6 +65,11 @@ class Sum(NamedTuple):
         return min(self.parts.values()) if self.total is None else self.counted - self.total
 
     @property
+    def impossible(self) -> list[str]:
+        """The parts that nobody can have: less than nothing, or more than there is."""
+        return [name for name, value in self.parts.items() if value < 0 or value > (self.total or value)]
+
+    @property
     def most_page_size(self) -> int:
         """A page has no more slots than this, if all that is counted is whole pages."""
         return gcd(self.counted, self.total or 0, *self.parts.values())

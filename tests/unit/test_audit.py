@@ -116,8 +116,11 @@ def test_what_is_recorded_only_to_a_point_says_how_far_it_holds(bench: Bench) ->
 @pytest.mark.parametrize("kind", ["extend", "decode", "finish", "retract", "abort", "checkpoint"])
 def test_a_call_for_nobody_is_wrong_input_whatever_its_answer_says(bench: Bench, kind: str) -> None:
     """Also where it says what was freed, which is looked at before the call is judged."""
-    member = {"extend": ["a", 1, None], "decode": ["a", 1]}.get(kind)
-    fields = {"batch": [member]} if member else {"req": "a", "keep": 1, "publish": True, "upto": 1}
+    kinds: dict[str, dict[str, object]] = {
+        "extend": {"batch": [["a", 1, None]]}, "decode": {"batch": [["a", 1]]}, "checkpoint": {"req": "a", "upto": 1},
+        "finish": {"req": "a", "keep": 1, "publish": True},
+    }  # fmt: skip
+    fields = kinds.get(kind, {"req": "a"})
     line = json.dumps({"action": kind, **fields, "answer": {"freed": {"pages": [1]}}})
     file = bench.file("run.jsonl", f"{recording.header(live_blocks.WORLD)}\n{line}\n")
     assert "may not be called here" in bench.complaint("audit", file)

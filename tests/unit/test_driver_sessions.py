@@ -28,9 +28,10 @@ from kvledger.spec.page import pages_for
 from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import FULL, Grade, Lockstep
-from kvledger.tests.replay.driver import drive
-from kvledger.tests.replay.faults import NO_FAULTS, Faults, fate_of
+from kvledger.tests.replay.driver import Driver, drive
+from kvledger.tests.replay.faults import NO_FAULTS, Fate, Faults, fate_of
 from kvledger.tests.replay.knobs import Knobs
+from kvledger.tests.replay.live import Live
 from kvledger.tests.replay.request import TraceRequest, answer
 from kvledger.tests.replay.resends import forward
 from kvledger.tests.replay.summary import Summary
@@ -366,3 +367,19 @@ def test_a_turn_that_began_anew_may_have_published_what_its_session_would_not_ke
     run = play(requests, World(8, 32, 15, 1), running=2, backend=backend)
     assert run.summary.told["turns that gave way"] == 1 and run.kinds(Finish)[1] == Finish("r1", 10, False)
     assert run.log[run.log.index(Finish("r1", 10, False)) + 1] == Close("s1")
+
+
+def test_what_a_retracted_turn_has_published_stays_with_its_session() -> None:
+    """It began anew, published more than its session would keep, and is retracted then: it goes on with that."""
+    calls: list[Call] = []
+    call(4, 12, of=calls)
+    call(5, 6, of=calls)
+    call(8, 1, 1, of=calls)
+    requests = weave(calls, 1, 1)
+    lives = [Live(each, place, Fate(), each.session is not None) for place, each in enumerate(requests)]
+    knobs = Knobs(World(8, 32, 64, 1))
+    driver, turn = Driver(lambda act: Granted(), lambda req: 0, knobs, lambda n: None, NO_FAULTS, Summary()), lives[1]
+    turn.committed = turn.protected = 9
+    driver.running["r1"] = turn
+    driver.retract(turn)
+    assert (turn.committed, turn.protected, driver.idle) == (0, 9, {"s1": turn})

@@ -22,7 +22,7 @@ from kvledger.tests.engines import command, install, venvs
 from kvledger.tests.engines.venvs import ENGINES, OURS, READY, SGLANG, SGLANG_0_5_10, VLLM, Elsewhere, Engine
 from kvledger.tests.kit.deviations import known
 from kvledger.tests.kit.load import NAMES, load_backend, page_sizes
-from kvledger.tests.unit.written import ROOT, Bench
+from kvledger.tests.unit.written import ROOT, Bench, python
 
 
 @pytest.fixture
@@ -245,8 +245,19 @@ def test_a_guest_is_started_with_its_folder(home: Path) -> None:
 
 def test_pages_are_of_the_sizes_that_kernels_take() -> None:
     """Triton counts in powers of two; 0.5.23 has a path without it, and no engine of ours asks."""
-    assert page_sizes("sglang-0.5.10") == page_sizes("sglang-0.5.20") == (1, 2, 4, 16)
+    assert page_sizes("sglang-0.5.10") == page_sizes("sglang-0.5.20") == (1, 2, 4, 8, 16, 32, 64, 128, 256)
     assert page_sizes("sglang") == page_sizes("reference") == page_sizes("a.module:make") == ()
+
+
+def test_another_page_size_is_wrong_input(bench: Bench) -> None:
+    for words in (["check", "sglang-0.5.10"], ["replay", "t.jsonl", "--backend", "sglang-0.5.20"]):
+        bench.file("t.jsonl", '{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [0]}')
+        engine = words[-1]
+        if ENGINES[engine].is_set_up:
+            says = f"--page-size 3: {engine} has kernels for 1, 2, 4, 8, 16, 32"
+            done = python("-m", "kvledger", *words, "--page-size", "3", cwd=bench.folder)
+            assert done.returncode == 2 and says in done.stderr and done.stderr.count("\n") == 1
+
 
 
 def test_each_version_knows_its_own_deviations() -> None:

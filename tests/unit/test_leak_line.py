@@ -196,6 +196,15 @@ def test_a_right_sum_is_said_to_be_right(bench: Bench) -> None:
     assert "LOCK-1" not in out and "LOCK-1" in bench.call("explain", line(available=1008, protected=16))[1]
 
 
+@pytest.mark.parametrize(
+    "parts", ["available=110, evictable=0, protected=-10", "available=110, evictable=-10, protected=0"]
+)
+def test_a_right_sum_of_parts_that_nobody_can_have(bench: Bench, parts: str) -> None:
+    code, out, err = bench.call("explain", f"pool memory leak detected! [full] total=100, {parts}, session_held=0")
+    names = " and ".join(re.findall(r"(\w+)=(?:110|-10)", parts))
+    assert (code, err) == (1, "") and f"It is right, but {names} cannot be so" in " ".join(out.split())
+
+
 def test_the_total_of_a_decode_server() -> None:
     """It checks size + pre_alloc_size, and prints size."""
     rows = "req_to_token_pool memory leak detected!available_size={}, session_held=1, total_size=4"

@@ -89,6 +89,11 @@ def test_a_view_in_plain_json(tmp_path: Path) -> None:
         (f'{HEAD}\n{{"action": "flush", "refused": {{"short": "time"}}}}', "2: refused.short = 'time', expected one"),
         (f'{HEAD}\n{{"action": "flush", "answer": {{}}, "view": 3}}', "2: view = 3, expected an object"),
         (f'{HEAD}\n{SUBMIT}\n{{"action": "flu', "3: line 1, column 12: Unterminated string"),
+        (f'{HEAD}\n{{"action": "flush", "answer": {{"fred": 1}}}}', "2: answer has a field 'fred', expected some of"),
+        (f'{HEAD}\n{{"action": "flush", "awnser": {{}}}}', "2: flush has a field 'awnser', expected some of action,"),
+        (f'{HEAD}\n{{"action": "flush", "answer": {{}}, "answer": {{}}}}', "2: 'answer' stands twice in one object"),
+        (HEAD[:-1] + ', "wrold": 1}', "1: the line has a field 'wrold', expected some of kvledger, backend, world,"),
+        (HEAD[:-1] + ', "snapshot": {"requets": []}}', "1: snapshot has a field 'requets', expected some of requests"),
     ],
 )  # fmt: skip
 def test_what_is_no_recording_costs_one_line(tmp_path: Path, text: str | bytes, says: str) -> None:
