@@ -198,16 +198,10 @@ class Backend:
         lenders = {req.rid: session for req in reqs if (session := self.lender(req)) is not None}
         starting = [req for req in reqs if not req.holds_kv and req.rid not in lenders]
         prefixes = {req.rid: req.prefix or self.ledger.admit(req.may_match(), req.namespace) for req in starting}
-
-        def give_up() -> None:
-            for req in starting:
-                if not req.admitted:
-                    self.ledger.defer(prefixes[req.rid])
-
-        for req, upto in zip(reqs, uptos, strict=True):
-            if upto <= self.begins(req, prefixes.get(req.rid)):
-                give_up()
-                return FORBIDDEN
+        not_yet = [prefixes[req.rid] for req in starting if not req.admitted]
+        if any(upto <= self.begins(req, prefixes.get(req.rid)) for req, upto in zip(reqs, uptos, strict=True)):
+            self.ledger.defer(*not_yet)
+            return FORBIDDEN
         for rid, session in lenders.items():
             self.cut(session, self.goes_on_at(self.reqs[rid], session))
         trimmed = self.freed() if lenders else None
@@ -215,7 +209,7 @@ class Backend:
         try:
             grant = self.ledger.extend(rows, uptos, list(prefixes.values()))
         except OutOfRoom as refusal:
-            give_up()
+            self.ledger.defer(*not_yet)
             return Refused(refusal.short, freed=trimmed)
         for rid, session in lenders.items():
             session.row = 0
@@ -526,10 +520,8 @@ class Backend:
 
     def write(self, slots: Sequence[Slot], tags: Sequence[int], /) -> None:
         """As a forward pass would: slots[i] now holds tags[i]."""
-        device = self.kv_buffer.device
-        self.kv_buffer[torch.tensor(slots, dtype=torch.int64, device=device)] = torch.tensor(
-            tags, dtype=torch.int64, device=device
-        )
+        where, what = torch.tensor([slots, tags], dtype=torch.int64, device=self.kv_buffer.device)
+        self.kv_buffer[where] = what
 
     def read(self, holder: Holder, /) -> list[int]:
         """The tags of [0, committed) of whoever holds a record, through the table; none of who holds no row."""

@@ -11,12 +11,13 @@
 
 A record is a row: row, protected_len, committed_len and allocated_len of a request stand at the row's index, on the
 host. The device has the token table alone, tensors.req_to_token, int32 [rows + 1, context_len], which attention reads;
-no call reads it back, so none waits for the device. extend, decode, reserve and release take rows and lengths as
-sequences of integers or integer arrays [batch], no row twice. Whatever raises has changed nothing, but for recency:
+no call reads it back, so none waits for the device. Rows and lengths are sequences of integers or integer arrays
+[batch], no row twice. Whatever raises has changed nothing, but for recency and what it had evicted by then:
 
     OutOfRoom    rows or pages do not suffice, evictable ones counted in; its short says which
     DoubleFree   a page or a row would go back that is not taken; its text names it
-    ValueError   a row that is not held or stands there twice, a length out of order; its text says what was expected
+    ValueError   a row that is not held or stands there twice, a length out of order, a prefix that nobody has locked;
+                 its text says what was expected
     TypeError    tokens that are not int32, for cut off they would meet in the cache; lengths that are no integers
 """
 
@@ -85,9 +86,10 @@ class Ledger:
         self.cache.lock(prefix.node)
         return prefix
 
-    def defer(self, prefix: Prefix) -> None:
+    def defer(self, *prefixes: Prefix) -> None:
         """What was admitted is not going to start now."""
-        self.cache.unlock(prefix.node)
+        for prefix in prefixes:
+            self.cache.unlock(prefix.node)
 
     # ---- it grows
 
@@ -101,6 +103,8 @@ class Ledger:
         starting = rows == 0
         if starting.sum() != len(prefixes):
             raise ValueError(f"{len(prefixes)} prefixes: expected one for each of {starting.sum()} rows 0")
+        if any(prefix.node.lock_ref == 0 for prefix in prefixes if len(prefix.pages)):
+            raise ValueError("a prefix that is not locked: expected one that was admitted")
         self._ask_held(rows[~starting])
         begins = self.committed_len[rows]
         begins[starting] = [len(prefix.pages) * self.plan.page_size for prefix in prefixes]
@@ -108,12 +112,13 @@ class Ledger:
         _ask((begins < stops) & (stops <= self.plan.context_len), rows, "a seq_len above what it has, within its row")
 
         evicted = self._make_room(len(prefixes), int(self.plan.new_pages(begins, stops).sum()))
-        rows[starting] = fresh = self.rows.take(len(prefixes))
+        rows[starting] = self.rows.take(len(prefixes))
+        fresh = rows[starting]
         for row, prefix in zip(fresh, prefixes, strict=True):
             self.locked[row] = prefix.node
-        self.protected_len[rows[starting]] = begins[starting]
+        self.protected_len[fresh] = begins[starting]
         self.committed_len[rows] = stops
-        matched = self.plan.lines(rows[starting], np.zeros_like(fresh, np.int64), begins[starting])
+        matched = self.plan.lines(fresh, fresh * 0, begins[starting])
         found = np.concatenate([NO_PAGES, *(prefix.pages for prefix in prefixes)])
         return self._grow(rows, begins, stops, evicted, matched, found)
 

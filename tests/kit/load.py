@@ -21,8 +21,8 @@ T = TypeVar("T")
 NAMES = {
     "reference": "kvledger.reference.backend:make",
     "chunk_cache": "kvledger.reference.backend:make_chunk_cache",
-    "fast": "kvledger.fast.backend:make",
     "blocks": "kvledger.tests.engines.blocks:make",
+    "fast": "kvledger.fast.backend:make",
     "oracle-lifo": "kvledger.tests.engines.oracle:make_lifo",
     "oracle-fifo": "kvledger.tests.engines.oracle:make_fifo",
     "oracle-random": "kvledger.tests.engines.oracle:make_random",

@@ -28,8 +28,8 @@ def test_without_torch_there_is_one_line(bench: Bench, monkeypatch: pytest.Monke
     assert bench.complaint("check", "fast").strip() == says
 
 
-pytest.importorskip("torch", reason="fast needs torch: pip install 'kvledger[fast]'")
-from kvledger.fast.backend import DECLARED, Backend, make
+torch = pytest.importorskip("torch", reason="fast needs torch: pip install 'kvledger[fast]'")
+from kvledger.fast.backend import DECLARED, Backend, make, make_cuda
 
 
 def test_it_declares_what_the_reference_declares() -> None:
@@ -42,6 +42,13 @@ def test_nobody_is_accused(sizes: Pool) -> None:
     outcome = search(load_backend("fast"), name="fast", budget=600, seed_number=3, grade=Grade(), sizes=(sizes,))
     assert outcome.finding is None, (outcome.finding.rule, outcome.finding.facts)
     assert outcome.actions >= 600
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_nobody_is_accused_on_cuda() -> None:
+    """All pools, 1,000 actions."""
+    outcome = search(make_cuda, name="fast on CUDA", budget=1_000, seed_number=3, grade=Grade())
+    assert outcome.finding is None, (outcome.finding.rule, outcome.finding.facts)
 
 
 @pytest.mark.parametrize("page_size", [1, 2, 3, 4])

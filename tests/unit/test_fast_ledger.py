@@ -22,8 +22,10 @@ WAITING = ("item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__index__",
 SYNCHRONISE = {"_local_scalar_dense", "nonzero", "_unique2", "equal", "is_nonzero", "masked_select"}
 
 
-def a_ledger(page_size: int = 4, rows: int = 4, context_len: int = 30, pages: int = 24) -> Ledger:
-    return Ledger(World(rows, context_len, pages, page_size))
+def a_ledger(
+    page_size: int = 4, rows: int = 4, context_len: int = 30, pages: int = 24, device: str = "cpu"
+) -> Ledger:
+    return Ledger(World(rows, context_len, pages, page_size), device)
 
 
 def tokens(count: int, first: int = 0) -> npt.NDArray[np.int32]:
@@ -168,7 +170,10 @@ def test_what_is_out_of_order_is_named() -> None:
     ledger = a_ledger()
     started(ledger, 6, 3, 5)
     ledger.reserve([3], [2])
-    nothing = ledger.admit(tokens(0))
+    [row] = started(ledger, 8)
+    ledger.checkpoint(row, tokens(8), 8)
+    ledger.release([row])
+    nothing, unlocked = ledger.admit(tokens(0)), ledger.match(tokens(8))
     wrong: list[tuple[Any, ...]] = [
         (ValueError, "row 4: expected a row that is held", ledger.decode, [1, 4]),
         (ValueError, "row -1: expected a row that is held", ledger.release, [-1]),
@@ -181,6 +186,7 @@ def test_what_is_out_of_order_is_named() -> None:
         (ValueError, "row 3: expected no slots reserved", ledger.decode, [3]),
         (ValueError, "0 prefixes: expected one for each of 1 rows 0", ledger.extend, [0], [3]),
         (ValueError, "1 prefixes: expected one for each of 0 rows 0", ledger.extend, [1], [8], [nothing]),
+        (ValueError, "a prefix that is not locked: expected one", ledger.extend, [0], [9], [unlocked]),
         (ValueError, "expected one entry for each member", ledger.extend, [1, 2], [8]),
         (ValueError, "expected one entry for each member", ledger.decode, 1),
         (TypeError, "Cannot cast", ledger.extend, [1], [7.5]),
@@ -296,6 +302,29 @@ def test_the_same_operators_whatever_the_batch_and_no_waiting(page_size: int, mo
     assert seen[0] == seen[1] == seen[2]
     start, extend, at_edge, inside, reserve, cut, release = map(len, seen[0])
     assert max(start, extend, reserve) <= 8 and max(at_edge, inside) <= 6 and cut == release == 0
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@SIZES
+def test_a_cuda_device_is_not_waited_for_and_has_the_same_table(page_size: int) -> None:
+    """CUDA's own check, which raises where the host waits; and the table that the same calls write on a CPU."""
+    there, here = (a_ledger(page_size, rows=64, context_len=80, pages=5_120, device=name) for name in ("cuda", "cpu"))
+    rows, prompt = np.arange(1, 65), tokens(48)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for ledger in (there, here):
+            ledger.extend(rows * 0, rows, [ledger.admit(tokens(0)) for _ in rows])
+            ledger.decode(rows)
+            ledger.extend(rows[:40], np.full(40, 48))
+            for row in (7, 9):
+                ledger.checkpoint(row, prompt, 48)
+            ledger.reserve(rows, rows % 5 + 1)
+            ledger.cut(rows, ledger.committed_len[rows])
+            ledger.release(rows[20:])
+            ledger.extend([0], [70], [ledger.admit(prompt)])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert there.tensors.req_to_token.tolist() == here.tensors.req_to_token.tolist()
 
 
 def test_the_counter_sees_what_waits() -> None:
