@@ -533,8 +533,8 @@ class Backend:
 
     def scramble(self) -> None:
         """Spoil the stale lengths of every row that nobody holds."""
-        free = self.ledger.rows.free()
-        self.ledger.protected_len[free] = self.ledger.committed_len[free] = STALE
+        ledger, free = self.ledger, self.ledger.rows.free()
+        ledger.protected_len[free] = ledger.committed_len[free] = ledger.allocated_len[free] = STALE
 
 
 def by_member(grant: Grant) -> list[list[Slot]]:

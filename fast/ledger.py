@@ -211,7 +211,6 @@ class Ledger:
         for row in rows.tolist():
             self._move_lock(row, self.cache.root)
         self.rows.give(rows)
-        self.allocated_len[rows] = 0
         return pages
 
     def evict(self, num_pages: int) -> Pages:

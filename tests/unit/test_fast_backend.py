@@ -10,7 +10,7 @@ import pytest
 
 from kvledger.reference.backend import RADIX
 from kvledger.reference.backend import make as make_reference
-from kvledger.spec.actions import Abort, Action, Close, Extend, Submit
+from kvledger.spec.actions import Abort, Action, Checkpoint, Close, Extend, Finish, Flush, Retract, Submit
 from kvledger.spec.backend import Refused, Reply, View
 from kvledger.spec.world import World
 from kvledger.tests.kit.generate import POOLS, Pool
@@ -103,6 +103,21 @@ def drained(backend: Backend) -> None:
     assert sorted(view.free_pages or ()) == list(range(1, backend.world.pages + 1))
     assert sorted(view.free_rows or ()) == list(range(1, backend.world.rows + 1))
     assert not view.cached and not view.records
+
+
+def test_a_turn_whose_session_was_emptied_starts_like_any_request() -> None:
+    """Turn b went on with the record that a left, was retracted, and a flush took the record: b publishes again."""
+    backend = make(World(rows=2, context_len=8, pages=8, page_size=1))
+    calls: list[Action] = [
+        Submit("a", (1, 2), 0, session="S"), Extend((("a", 2, 0),)), Finish("a", 2, False),
+        Submit("b", (1, 2, 3), 0, session="S"), Extend((("b", 3, 0),)), Checkpoint("b", 3),
+    ]  # fmt: skip
+    for call in calls:
+        answer = backend.do(call)
+    assert isinstance(answer, Reply) and answer.published == {"b": 0}
+    for call in (Retract("b"), Flush(), Extend((("b", 4, 0),)), Checkpoint("b", 3)):
+        answer = backend.do(call)
+    assert isinstance(answer, Reply) and answer.published == {"b": 3}
 
 
 def test_equal_tokens_are_one_whatever_their_type() -> None:

@@ -202,6 +202,16 @@ def test_what_is_out_of_order_is_named() -> None:
         refused(ledger, error, says, call, *args)
 
 
+def test_a_row_that_is_full_is_not_decoded() -> None:
+    """A row of 6 columns in pages of 4: its second page has two more slots, which are nobody's."""
+    ledger = a_ledger(context_len=6)
+    started(ledger, 5, 6)
+    refused(ledger, ValueError, "row 2: expected a column that is free", ledger.decode, [1, 2])
+    assert ledger.decode([1]).out_cache_loc.tolist() == [9]
+    refused(ledger, ValueError, "row 1: expected a column that is free", ledger.decode, [1])
+    assert ledger.reserve([2], [3]).out_cache_loc.tolist() == []
+
+
 def test_out_of_room_is_all_or_nothing() -> None:
     """Of 6 pages of 4 two are cached and read, two more are free: three are too many, for whoever asks."""
     ledger = a_ledger(pages=6, rows=3)
