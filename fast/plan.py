@@ -20,7 +20,7 @@ Pages: TypeAlias = npt.NDArray[np.int32]
 def ragged(firsts: Ints, counts: Ints) -> Ints:
     """The numbers first, first + 1, ... of each, count of them, one run behind the other. [sum of counts]"""
     ends = np.cumsum(counts)
-    return np.repeat(firsts - (ends - counts), counts) + np.arange(counts.sum(), dtype=np.int64)
+    return np.repeat(firsts - (ends - counts), counts) + np.arange(counts.sum())
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Plan:
 
     def slots(self, pages: Pages, positions: Ints) -> Ints:
         """The slots of positions that stand in these pages."""
-        return pages.astype(np.int64) * self.page_size + positions % self.page_size
+        return pages * self.page_size + positions % self.page_size
 
     def reserved(self, committed: Ints, allocated: Ints, tokens: Ints) -> Ints:
         """How far slots reach when `tokens` beyond committed have some: to a page's end, never less far than now,

@@ -166,10 +166,11 @@ def refused(ledger: Ledger, error: type[Exception], says: str, call: Callable[..
 
 
 def test_what_is_out_of_order_is_named() -> None:
-    """Rows 1, 2 and 3 of 4 are held, with 6 and 3 tokens, and 5 and three reserved."""
+    """Rows 1, 2 and 3 of 4 are held, with 6, 3 and 5 tokens; of row 3 four are the cache's, and 3 slots reserved."""
     ledger = a_ledger()
     started(ledger, 6, 3, 5)
     ledger.reserve([3], [2])
+    ledger.checkpoint(3, tokens(5, first=90), 5)
     [row] = started(ledger, 8)
     ledger.checkpoint(row, tokens(8), 8)
     ledger.release([row])
@@ -193,6 +194,7 @@ def test_what_is_out_of_order_is_named() -> None:
         (ValueError, "row 1: expected at least one token", ledger.reserve, [1], [0]),
         (ValueError, "row 3: expected at least one token, and no more", ledger.commit, [3], [4]),
         (ValueError, "row 1: expected a length from protected_len", ledger.cut, [1], [7]),
+        (ValueError, "row 3: expected a length from protected_len", ledger.cut, [3], [3]),
         (ValueError, "row 1: expected upto = 7 to lie within what has KV", ledger.checkpoint, 1, tokens(9), 7),
         (ValueError, "row 1: expected 6 tokens", ledger.checkpoint, 1, tokens(3), 6),
         (TypeError, "tokens of int64", ledger.checkpoint, 1, np.arange(9), 6),
@@ -225,6 +227,16 @@ def test_out_of_room_is_all_or_nothing() -> None:
     refused(ledger, OutOfRoom, "not enough pages", ledger.decode, [other])
     ledger.release([other])
     assert ledger.decode([one]).counts.tolist() == [1]
+
+
+def test_without_a_row_nothing_is_evicted() -> None:
+    """Page 1 of 2 is cached, and would have to go: but the only row is held."""
+    ledger = a_ledger(pages=2, rows=1)
+    [row] = started(ledger, 4)
+    ledger.checkpoint(row, tokens(4), 4)
+    ledger.release([row])
+    started(ledger, 1)
+    refused(ledger, OutOfRoom, "not enough rows", ledger.extend, [0], [1], [ledger.admit(tokens(0))])
 
 
 def test_what_a_call_matched_is_not_evicted_for_it() -> None:
