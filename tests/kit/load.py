@@ -36,7 +36,7 @@ NAMES = {
     "sglang-0.5.10": "kvledger.tests.engines.sglang_0_5_10:make",
     "vllm": "kvledger.tests.engines.vllm:make",
 }
-EXTRAS = {"fast": ("numpy", "torch")}  # what a backend needs beside kvledger itself: the extra that has its name
+EXTRAS = {"fast": ("torch", "numpy")}  # what a backend needs beside kvledger itself: the extra that has its name
 METHODS = {"VIEW": ("view",), "CONTENT": ("write", "read"), "SCRAMBLE": ("scramble",)}  # by capability
 BRIEF = 200  # characters of somebody else's message that fit into a line of ours
 
