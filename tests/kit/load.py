@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -21,6 +22,7 @@ NAMES = {
     "reference": "kvledger.reference.backend:make",
     "chunk_cache": "kvledger.reference.backend:make_chunk_cache",
     "blocks": "kvledger.tests.engines.blocks:make",
+    "fast": "kvledger.fast.backend:make",
     "oracle-lifo": "kvledger.tests.engines.oracle:make_lifo",
     "oracle-fifo": "kvledger.tests.engines.oracle:make_fifo",
     "oracle-random": "kvledger.tests.engines.oracle:make_random",
@@ -34,6 +36,7 @@ NAMES = {
     "sglang-0.5.10": "kvledger.tests.engines.sglang_0_5_10:make",
     "vllm": "kvledger.tests.engines.vllm:make",
 }
+EXTRAS = {"fast": ("torch", "numpy")}  # what a backend needs beside kvledger itself: the extra that has its name
 METHODS = {"VIEW": ("view",), "CONTENT": ("write", "read"), "SCRAMBLE": ("scramble",)}  # by capability
 BRIEF = 200  # characters of somebody else's message that fit into a line of ours
 
@@ -47,6 +50,9 @@ def load_backend(target: str) -> Make:
         raise WrongInput(f"backend {target!r}: expected {', '.join(NAMES)}, or module:function")
     if target in NAMES:
         ask_here(target, module_name)
+        for package in EXTRAS.get(target, ()):
+            if find_spec(package) is None:
+                raise WrongInput(f"backend {target!r}: needs {package}: pip install 'kvledger[{target}]'")
     elif str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # a console script does not look beside the user
     importing = f"backend {target!r}: expected a module that can be imported, but {module_name}"

@@ -16,11 +16,13 @@ from kvledger.spec.rules import EVIDENCE, RULES
 from kvledger.spec.world import CAPABILITIES, OPTIONS
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("spec", "reference", "tests")
-# What reference may know of the law: sizes, the actions as data, and the protocol. Else it is no second opinion.
-REFERENCE_MAY = {"kvledger.spec.world", "kvledger.spec.actions", "kvledger.spec.backend"}
+ROOMS = ("spec", "reference", "fast", "tests")
+# What reference and fast may know of the law: sizes, the actions as data, and the protocol. Else they are no second
+# opinion.
+BACKENDS_MAY = {"kvledger.spec.world", "kvledger.spec.actions", "kvledger.spec.backend"}
+PACKAGES = {"numpy", "torch"}  # what fast is made of
 # Exceptions, by file: zoo backends spoil the reference; the kit and the reports name backends only as text.
-MAY_IMPORT_REFERENCE = re.compile(r"tests/(zoo|unit)/")
+MAY_IMPORT = {"reference": re.compile(r"tests/(zoo|unit)/"), "fast": re.compile(r"tests/unit/")}
 LAW = ("world", "answer", "page", "record", "ledger", "edit", "rules", "invariants", "action", "actions/*")
 LAW_LINES = 1_900
 
@@ -48,7 +50,7 @@ def room_of(module: str) -> str | None:
 
 @pytest.mark.parametrize("path", [path for room in ROOMS for path in modules(room)], ids=str)
 def test_imports_follow_the_arrows(path: Path) -> None:
-    """spec imports nothing of ours and nothing but the standard library; reference and tests import spec."""
+    """spec imports nothing of ours and nothing but the standard library; the others import spec."""
     room, name = path.relative_to(ROOT).parts[0], str(path.relative_to(ROOT))
     for module in imports(path):
         top = module.split(".")[0]
@@ -56,20 +58,21 @@ def test_imports_follow_the_arrows(path: Path) -> None:
         target = room_of(module)
         if room in ("spec", "reference") and top != "kvledger":
             assert top in sys.stdlib_module_names, f"{name} imports {module}, which is not in the standard library"
+        if room == "fast" and top != "kvledger":
+            assert top in sys.stdlib_module_names | PACKAGES, f"{name} imports {module}"
         if room == "spec":
             assert target in (None, "spec"), f"{name} imports {module}"
-        elif room == "reference":
-            own = target in (None, "reference") or module in REFERENCE_MAY
-            assert own, f"{name} imports {module}, which the reference may not know"
-        elif target == "reference":
-            assert MAY_IMPORT_REFERENCE.search(name), f"{name} imports {module}"
-        elif target == "fast":
-            raise AssertionError(f"{name} imports {module}")
+        elif room in ("reference", "fast"):
+            own = target in (None, room) or module in BACKENDS_MAY
+            assert own, f"{name} imports {module}, which {room} may not know"
+        elif target in MAY_IMPORT:
+            assert MAY_IMPORT[target].search(name), f"{name} imports {module}"
 
 
-def test_the_reference_takes_only_data_from_the_actions() -> None:
+@pytest.mark.parametrize("room", ["reference", "fast"])
+def test_the_backends_take_only_data_from_the_actions(room: str) -> None:
     """Names with a capital: Extend, not extend."""
-    for path in modules("reference"):
+    for path in modules(room):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module == "kvledger.spec.actions":
                 assert all(alias.name[0].isupper() for alias in node.names), path

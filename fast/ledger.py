@@ -1,0 +1,266 @@
+"""The ledger as an engine calls it: one call for a whole batch, rows for names, slots on the device.
+
+    ledger = Ledger(World(rows=256, context_len=32_768, pages=100_000, page_size=16), device="cuda")
+    prefix = ledger.admit(tokens[:-1])                     # match and lock
+    grant = ledger.extend([0], [len(tokens)], [prefix])    # row 0: a request that starts
+    row = grant.rows[0]
+    ...                                                    # a forward pass writes K and V to grant.out_cache_loc
+    grant = ledger.decode([row])
+    ledger.checkpoint(row, tokens, len(tokens))            # what is whole of them is shared from now on
+    ledger.release([row])
+
+A record is a row: row, protected_len, committed_len and allocated_len of a request stand at the row's index, on the
+host. The device has the token table alone, tensors.req_to_token, int32 [rows + 1, context_len], which attention reads;
+no call reads it back, so none waits for the device. Rows and lengths are sequences of integers or integer arrays
+[batch], no row twice. Whatever raises has changed nothing, but for recency and what it had evicted by then:
+
+    OutOfRoom    rows or pages do not suffice, evictable ones counted in; its short says which
+    DoubleFree   a page or a row would go back that is not taken; its text names it
+    ValueError   a row that is not held or stands there twice, a length out of order, a prefix that nobody has locked;
+                 its text says what was expected
+    TypeError    tokens that are not int32, for cut off they would meet in the cache; lengths that are no integers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from kvledger.fast import table_torch
+from kvledger.fast.pages import FreeStack, OutOfRoom
+from kvledger.fast.plan import Ints, Pages, Plan
+from kvledger.fast.prefix_cache import NO_PAGES, Node, Prefix, PrefixCache, key_of
+from kvledger.fast.tensors import Tensors
+from kvledger.spec.world import World
+
+
+@dataclass(frozen=True, eq=False)
+class Grant:
+    """What a batch was given. rows: int64 [batch], on the host. out_cache_loc: the new positions' slots, member by
+    member, int64 on the device. counts: how many of them are each member's, int64 [batch]. evicted: pages that left
+    the cache for it, int32."""
+
+    rows: Ints
+    out_cache_loc: torch.Tensor
+    counts: Ints
+    evicted: Pages
+
+
+class Ledger:
+    """Rows 1..world.rows, pages 1..world.pages, the prefix cache, and the table. WrongInput, from the world, if int32
+    cannot number its slots.
+
+    protected_len, committed_len, allocated_len: int64 [rows + 1], by row; true of rows that are held only. mirror: the
+    page that each line of the table lists, int32 [(rows + 1) * width], the authority for what goes back. locked: by
+    row, the node it reads under a lock.
+    """
+
+    def __init__(self, world: World, device: torch.device | str = "cpu") -> None:
+        self.world = world
+        self.plan = Plan(world.page_size, world.context_len)
+        self.rows = FreeStack(world.rows, "row")
+        self.pages = FreeStack(world.pages, "page")
+        self.cache = PrefixCache(world.page_size)
+        self.tensors = Tensors(world.rows, self.plan, device)
+        self.mirror: Pages = np.zeros((world.rows + 1) * self.plan.width, np.int32)
+        self.protected_len, self.committed_len, self.allocated_len = np.zeros((3, world.rows + 1), np.int64)
+        self.locked: list[Node] = [self.cache.root] * (world.rows + 1)
+
+    # ---- a request comes
+
+    def match(self, tokens: npt.ArrayLike, namespace: Hashable = None) -> Prefix:
+        """The longest cached prefix of the tokens, int32 [n], in whole pages. Locks nothing: the next call may take it.
+
+        Something must be computed: an engine leaves the last token of a prompt out.
+        """
+        return self.cache.match(key_of(tokens), namespace)
+
+    def admit(self, tokens: npt.ArrayLike, namespace: Hashable = None) -> Prefix:
+        """As match, and locked: until an extend has taken it over, or a defer lets it go."""
+        prefix = self.match(tokens, namespace)
+        self.cache.lock(prefix.node)
+        return prefix
+
+    def defer(self, *prefixes: Prefix) -> None:
+        """What was admitted is not going to start now."""
+        for prefix in prefixes:
+            self.cache.unlock(prefix.node)
+
+    # ---- it grows
+
+    def extend(self, rows: Any, seq_lens: Any, prefixes: Sequence[Prefix] = ()) -> Grant:
+        """KV for all positions of each row below seq_len that have none; committed_len and allocated_len are seq_len.
+
+        rows: 0 is a request that starts, behind the next of the admitted prefixes, whose lock its row then has. Where
+        slots are reserved nothing is extended. If this raises, the prefixes are still the caller's, locked.
+        """
+        rows, stops = _batch(rows, seq_lens)
+        starting = rows == 0
+        if starting.sum() != len(prefixes):
+            raise ValueError(f"{len(prefixes)} prefixes: expected one for each of {starting.sum()} rows 0")
+        if any(prefix.node.lock_ref == 0 for prefix in prefixes if len(prefix.pages)):
+            raise ValueError("a prefix that is not locked: expected one that was admitted")
+        self._ask_held(rows[~starting])
+        begins = self.committed_len[rows]
+        begins[starting] = [len(prefix.pages) * self.plan.page_size for prefix in prefixes]
+        _ask((self.allocated_len[rows] == begins) | starting, rows, "no slots reserved")
+        _ask((begins < stops) & (stops <= self.plan.context_len), rows, "a seq_len above what it has, within its row")
+
+        evicted = self._make_room(len(prefixes), int(self.plan.new_pages(begins, stops).sum()))
+        rows[starting] = self.rows.take(len(prefixes))
+        fresh = rows[starting]
+        for row, prefix in zip(fresh, prefixes, strict=True):
+            self.locked[row] = prefix.node
+        self.protected_len[fresh] = begins[starting]
+        self.committed_len[rows] = stops
+        matched = self.plan.lines(fresh, fresh * 0, begins[starting])
+        found = np.concatenate([NO_PAGES, *(prefix.pages for prefix in prefixes)])
+        return self._grow(rows, begins, stops, evicted, matched, found)
+
+    def decode(self, rows: Any) -> Grant:
+        """One more position for each row. Where slots are reserved none is decoded."""
+        [rows] = _batch(rows)
+        self._ask_held(rows)
+        begins = self.committed_len[rows]
+        _ask(self.allocated_len[rows] == begins, rows, "no slots reserved")
+        _ask(begins < self.plan.context_len, rows, "a column that is free")
+
+        lines = self.plan.lines(rows, begins, begins + 1)
+        evicted = self._make_room(0, len(lines))
+        pages = self.pages.take(len(lines))
+        self.mirror[lines] = pages
+        self.committed_len[rows] = self.allocated_len[rows] = begins + 1
+        slots = self.plan.slots(self.mirror[self.plan.line_of(rows, begins)], begins)
+        out = table_torch.decode(self.tensors, lines, pages, slots)
+        return Grant(rows, out, np.ones_like(rows), evicted)
+
+    def reserve(self, rows: Any, tokens: Any) -> Grant:
+        """Slots for drafts: at least `tokens` [batch] positions beyond committed_len have some, to a page's end, or to
+        the row's. Only allocated_len moves."""
+        rows, tokens = _batch(rows, tokens)
+        self._ask_held(rows)
+        _ask(tokens > 0, rows, "at least one token")
+        begins = self.allocated_len[rows]
+        stops = self.plan.reserved(self.committed_len[rows], begins, tokens)
+        evicted = self._make_room(0, int(self.plan.new_pages(begins, stops).sum()))
+        return self._grow(rows, begins, stops, evicted)
+
+    def commit(self, rows: Any, tokens: Any) -> None:
+        """The first `tokens` [batch] of each row's reserved positions have KV now."""
+        rows, tokens = _batch(rows, tokens)
+        self._ask_held(rows)
+        spare = self.allocated_len[rows] - self.committed_len[rows]
+        _ask((tokens > 0) & (tokens <= spare), rows, "at least one token, and no more than are reserved")
+        self.committed_len[rows] += tokens
+
+    # ---- it is shared, cut, released
+
+    def checkpoint(self, row: int, tokens: npt.ArrayLike, upto: int, namespace: Hashable = None) -> Pages:
+        """The whole pages of [0, upto) pass from the row to the cache; it reads them from there, under its lock.
+
+        tokens: those of the row, int32, at least `upto` of them. Where the cache has a prefix already its pages are the
+        ones that stay: the row's own are freed, and returned, and the row lists the cache's. protected_len is upto
+        without a page in part; it never shrinks.
+        """
+        rows, ends = _batch([row], [upto])
+        self._ask_held(rows)
+        _ask((ends >= 0) & (ends <= self.committed_len[rows]), rows, f"upto = {upto} to lie within what has KV")
+        key = key_of(tokens)[: upto // self.plan.page_size * self.cache.page_bytes]
+        begin, end = int(self.protected_len[row]) // self.plan.page_size, len(key) // self.cache.page_bytes
+        _ask(ends // self.plan.page_size == end, rows, f"{upto} tokens")
+        if end <= begin:
+            return NO_PAGES
+        lines = self.plan.lines(rows, rows * 0, ends - ends % self.plan.page_size)
+        own = self.mirror[lines]
+        self.pages.check(own[begin:])
+        prefix, there = self.cache.insert(key, namespace, own)
+        duplicates = slice(begin, there)
+        self.pages.give(own[duplicates])
+        self.mirror[lines[duplicates]] = prefix.pages[duplicates]
+        table_torch.write(self.tensors, lines[duplicates], prefix.pages[duplicates])
+        self._move_lock(row, prefix.node)
+        self.protected_len[row] = end * self.plan.page_size
+        return own[duplicates]
+
+    def cut(self, rows: Any, lengths: Any) -> Pages:
+        """Only [0, length) of each row stays: whole pages beyond go back, drafts too, and are returned.
+
+        lengths [batch]: protected_len to committed_len; committed_len and allocated_len from now on.
+        """
+        rows, lengths = _batch(rows, lengths)
+        self._ask_held(rows)
+        inside = (self.protected_len[rows] <= lengths) & (lengths <= self.committed_len[rows])
+        _ask(inside, rows, "a length from protected_len to committed_len")
+        pages = self.mirror[self.plan.lines(rows, lengths, self.allocated_len[rows])]
+        self.pages.give(pages)
+        self.committed_len[rows] = self.allocated_len[rows] = lengths
+        return pages
+
+    def release(self, rows: Any) -> Pages:
+        """Everything that these rows hold is given up, and they are free: private pages go back, and are returned; what
+        is the cache's stays there, unlocked."""
+        [rows] = _batch(rows)
+        self._ask_held(rows)
+        pages = self.mirror[self.plan.lines(rows, self.protected_len[rows], self.allocated_len[rows])]
+        self.pages.give(pages)
+        for row in rows.tolist():
+            self._move_lock(row, self.cache.root)
+        self.rows.give(rows)
+        return pages
+
+    def evict(self, num_pages: int) -> Pages:
+        """At least so many pages leave the cache, least recently used first, or all that nobody reads. Returns them."""
+        pages = self.cache.evict(num_pages)
+        self.pages.give(pages)
+        return pages
+
+    # ---- what the methods share
+
+    def _make_room(self, num_rows: int, num_pages: int) -> Pages:
+        """So many rows and pages are free; only what is missing is evicted, and returned. OutOfRoom, before that."""
+        if num_rows > self.rows.available:
+            raise OutOfRoom("rows")
+        if num_pages > self.pages.available + self.cache.evictable:
+            raise OutOfRoom("pages")
+        return self.evict(num_pages - self.pages.available)
+
+    def _grow(self, rows: Ints, begins: Ints, stops: Ints, evicted: Pages, *prefix: Any) -> Grant:
+        """Positions [begin, stop) of each row get slots, for which there is room. prefix: lines to write before those,
+        and the pages that they list."""
+        lines = self.plan.lines(rows, begins, stops)
+        pages = self.pages.take(len(lines))
+        if prefix:
+            lines, pages = np.concatenate([prefix[0], lines]), np.concatenate([prefix[1], pages])
+        self.mirror[lines] = pages
+        self.allocated_len[rows] = stops
+        out = table_torch.extend(self.tensors, lines, pages, self.plan.columns(rows, begins, stops))
+        return Grant(rows, out, stops - begins, evicted)
+
+    def _move_lock(self, row: int, node: Node) -> None:
+        """Lock the new path before the old one is let go: what they share is never free to evict."""
+        self.cache.lock(node)
+        self.cache.unlock(self.locked[row])
+        self.locked[row] = node
+
+    def _ask_held(self, rows: Ints) -> None:
+        _ask(self.rows.taken(rows), rows, "a row that is held")
+        if len(set(rows.tolist())) != len(rows):
+            raise ValueError(f"rows {rows.tolist()}: expected no row twice")
+
+
+def _batch(*columns: Any) -> list[Ints]:
+    """Copies, int64 [batch] each."""
+    given = [np.asarray(column) for column in columns]
+    if any(column.ndim != 1 or len(column) != len(given[0]) for column in given):
+        raise ValueError(f"a batch of shapes {[column.shape for column in given]}: expected one entry for each member")
+    return [column.astype(np.int64, casting="same_kind" if len(column) else "unsafe") for column in given]
+
+
+def _ask(fine: npt.NDArray[np.bool_], rows: Ints, expected: str) -> None:
+    if not fine.all():
+        raise ValueError(f"row {rows[~fine][0]}: expected {expected}")
