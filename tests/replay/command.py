@@ -27,6 +27,7 @@ from kvledger.tests.kit.load import ask_page_size, load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 from kvledger.tests.kit.shrink import Shrunk, confirmed
 from kvledger.tests.kit.verdict import for_machines, spelled, verdicts
+from kvledger.tests.replay.against import Against, Differs
 from kvledger.tests.replay.driver import drive
 from kvledger.tests.replay.faults import Faults
 from kvledger.tests.replay.formats import FORMATS, SCALE, read
@@ -46,6 +47,7 @@ HELP = f"""examples:
   kvledger replay t.jsonl                                       replay it on the reference
   kvledger replay t.jsonl --backend my_adapter:make --view      on yours, its own books compared at every step
   kvledger replay t.jsonl --page-size 1 --pages 4096            a tight pool: evictions, refusals, retractions
+  kvledger replay t.jsonl --backend fast --against reference    two in step: who owns what must be the same
   kvledger replay t.jsonl --pages 300 --plot occupancy.svg      whose the pages are, over the run
   kvledger replay t.jsonl --sessions --drafts 3                 conversations as sessions, and tokens drafted ahead
   kvledger replay t.jsonl --sessions --abort 5 --close-early 5  faults: of 100 requests so many, drawn by --seed
@@ -60,7 +62,8 @@ A trace is a file with one JSON object a line, in one of these formats (its firs
 Lengths are scaled, to 1/{SCALE} by default. Requests come in the order of the file, as soon as those have ended from
 which they go on; times are not looked at. A turn on a backend without SESSIONS is a plain request.
 
-Exit 0: no rule is broken. 1: a rule is broken. 2: wrong input; or the run ended early, in what the engine is known for.
+Exit 0: no rule is broken. 1: a rule is broken, or the two differ. 2: wrong input; or the run ended early, in what the
+engine is known for.
 """
 SIZES: dict[str, tuple[int | None, str]] = {
     "requests": (None, f"how many requests to take from the file, or to make up; default: {SOME}, of WEKA's all"),
@@ -86,6 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="a trace of requests (.jsonl) or a stored run (.json)")
     backend = "a name or module:function; default: reference, or whoever made the stored run"
     parser.add_argument("--backend", metavar="NAME", help=backend)
+    against = "another backend does the same, and who owns what must be the same at every step, up to names"
+    parser.add_argument("--against", metavar="NAME", help=against)
     for name, (default, sentence) in SIZES.items():
         shown = sentence if default is None else f"{sentence}; default: {default}"
         parser.add_argument(f"--{name}", type=int, metavar="N", help=shown)
@@ -130,7 +135,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _stored(args: argparse.Namespace, report: dict[str, object]) -> str:
     """A stored run once more, in its own world."""
-    for name in (*SIZES, "sessions", "resend", "deviations"):
+    for name in (*SIZES, "sessions", "resend", "deviations", "against"):
         if getattr(args, _attribute(name)) is not None:
             raise WrongInput(f"--{name} with {args.file}: a stored run has its sizes, expected a trace of requests")
     if args.plot:
@@ -149,11 +154,15 @@ def _recorded(args: argparse.Namespace, report: dict[str, object]) -> str:
     ask_page_size(args.backend, args.page_size)
     make, world = load_backend(args.backend), _world(args, requests)
     lockstep = Lockstep(make, world, grade=grade, name=args.backend)
-    run = Run(lockstep, Occupancy(lockstep.ledger) if args.plot else None)
-    report |= {"backend": args.backend, "name": lockstep.world.declared.name}
+    run = Run(lockstep, Occupancy(lockstep.ledger) if args.plot else None, _beside(args, world, grade, lockstep))
+    report |= {"backend": args.backend, "name": lockstep.world.declared.name, "against": args.against}
     met: Deviation | None = None
     try:
         run.go(args, requests)
+    except Differs as differs:
+        run.draw(args.plot, "the other one")
+        report |= {"exit": 1, "differs": {"step": run.calls, "text": str(differs)}}
+        return str(differs)
     except Finding as finding:
         met = next((each for each in known if each.explains(finding, lockstep.world, lockstep.steps)), None)
         run.draw(args.plot, finding.rule)
@@ -162,6 +171,16 @@ def _recorded(args: argparse.Namespace, report: dict[str, object]) -> str:
     else:
         run.draw(args.plot)
     return _conforms(args, requests, run, known, met, report)
+
+
+def _beside(args: argparse.Namespace, world: World, grade: Grade, driven: Lockstep) -> Against | None:
+    """The backend that does the same, if there is one."""
+    if args.against is None:
+        return None
+    ask_page_size(args.against, args.page_size)
+    make = load_backend(args.against)
+    other = Lockstep(make, world, grade=grade, name=args.against, count_armed=False)
+    return Against(driven, other, (args.backend, args.against))
 
 
 def _fill(args: argparse.Namespace) -> None:
@@ -177,19 +196,23 @@ def _attribute(name: str) -> str:
 
 @dataclass
 class Run:
-    """One run, as far as it comes. plot: whose the pages are, if that is to be drawn. peak_pages: most pages that were
-    not free at once."""
+    """One run, as far as it comes. plot: whose the pages are, if that is to be drawn. against: who does the same, and
+    is compared. peak_pages: most pages that were not free at once. calls: how many were made."""
 
     lockstep: Lockstep
     plot: Occupancy | None = None
+    against: Against | None = None
     summary: Summary = field(default_factory=Summary)
     peak_pages: int = 0
+    calls: int = 0
     seconds: float = 0.0
 
     def go(self, args: argparse.Namespace, requests: Sequence[TraceRequest]) -> None:
         """Every request to its end, then the drain probe. Raises Finding."""
         lockstep = self.lockstep
-        knobs = Knobs(lockstep.world, args.running, args.chunk, args.batch, args.drafts)
+        beside = self.against.other.world.declared.max_batch if self.against is not None else None
+        batch = min(filter(None, (args.batch, beside)), default=None)  # no more than both take
+        knobs = Knobs(lockstep.world, args.running, args.chunk, batch, args.drafts)
         faults = Faults(args.abort, args.retract, args.close_early, args.seed)
         start = time.process_time()
         with tqdm(
@@ -200,13 +223,18 @@ class Run:
             finally:
                 self.seconds = time.process_time() - start
         lockstep.drain()
+        if self.against is not None:
+            self.against.drain()
 
     def step(self, action: Action) -> Granted | Refused:
         """One call of the driver."""
         answer = self.lockstep.do(action)
+        self.calls += 1
         self.peak_pages = max(self.peak_pages, len(self.lockstep.ledger.pages))
         if self.plot is not None:
             self.plot.note(self.lockstep.ledger, action, answer)
+        if self.against is not None:
+            self.against.follow(action, answer)
         return answer
 
     def draw(self, file: str, broken: str | None = None) -> None:
@@ -235,6 +263,9 @@ def _conforms(
     report["calibration_seconds"] = calibration
     report["rules"] = for_machines(found)
     lines = [*_header(args, requests, lockstep.world), "", *_table(figures), "", *spelled(found)]
+    if run.against is not None:
+        says = f"{args.backend} and {args.against}: the same ownership after each of {run.calls:,} calls"
+        lines += ["", f"{says}, up to the names of rows and pages"]
     lines += _known(args, known, met, f"{figures['requests']:,} of {len(requests):,} requests finished")
     if met is None:
         rate, alone = (run.summary.request_actions / seconds for seconds in (run.seconds, lockstep.judging_s))
@@ -330,6 +361,7 @@ def _command_line(args: argparse.Namespace) -> str:
         words += [f"--{name}", str(value)] if value != default else []
     words += [] if args.sessions is None else ["--sessions" if args.sessions else "--no-sessions"]
     words += ["--resend"] if args.resend else []
+    words += ["--against", args.against] if args.against else []
     words += ["--seed", str(args.seed)] if args.seed else []
     words += ["--deviations", args.deviations] if args.deviations else []
     words += [] if args.limit is None else [f"--limit={args.limit:g}"]
