@@ -42,7 +42,7 @@ def test_fast_owns_what_the_reference_owns(bench: Bench, made: str, size: str) -
 
 
 def test_the_smaller_batch_is_what_both_take(bench: Bench, made: str) -> None:
-    """blocks takes one a call, and keeps duplicates: they part at the first page that is published twice, or earlier."""
+    """blocks takes one a call, and keeps duplicates: they part where a page is published twice, or before."""
     code, out = against(bench, made, "reference", "blocks")
     assert code == 1 and "may not be called" not in out and out.startswith("DIFFERS  after step ")
 
