@@ -1,14 +1,18 @@
 """A recorded run as JSON lines: the world, then a line an action. What a recorder beside a live engine writes.
 
-    {"kvledger": "1", "world": {"rows": 8, "context_len": 64, "pages": 32, "page_size": 4, "declared": {...}}}
+    {"kvledger": "1", "world": {"rows": 8, "context_len": 64, "pages": 32, "page_size": 4,
+                                "declared": {"name": "mine", "version": "1", "capabilities": ["PAGED", "CHUNKED"]}}}
     {"action": "submit", "req": "A", "tokens": [1, 2, 3, 4, 5], "namespace": 0, "answer": {}}
-    {"action": "extend", "batch": [["A", 5, 17]], "answer": {"rows": [1], "matched": [[]], "slots": [[4, 5, 6, 7, 8]]}}
+    {"action": "extend", "batch": [["A", 5, 17]], "answer": {"matched": [[]], "slots": [[4, 5, 6, 7, 8]]}}
     {"action": "decode", "batch": [["A", 3]], "refused": {"short": "pages"}}
+    {"action": "finish", "req": "A", "keep": 5, "publish": false, "answer": {"freed": {"pages": [1, 2]}}}
 
-Plain JSON: lists, objects, null. The first line may name the "backend", and hold a "snapshot" of where a run begins
-that was not seen from its start (spec/snapshot.py). A further line holds an action with its fields (spec/actions), what
-was answered (spec/answer.py), and perhaps "probe", "view" and "read", as a stored run does (spec/trace.py). Absent
-means default; a field that nobody knows is an error, for who writes by hand misspells.
+One line each (the first is folded here). Plain JSON: lists, objects, null. The first line may name the "backend", and
+hold a "snapshot" of where a run begins that was not seen from its start (spec/snapshot.py). A further line holds an
+action with its fields (spec/actions), what was answered (spec/answer.py), and perhaps "probe", "view" and "read", as a
+stored run does (spec/trace.py). What has a default there may be absent: so a submit says its namespace, a finish its
+keep and publish, and the world what the engine declares. A field that nobody knows is an error, for who writes by hand
+misspells.
 """
 
 from __future__ import annotations
@@ -19,12 +23,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from kvledger.spec.action import name_of
-from kvledger.spec.answer import Refused, Reply
+from kvledger.spec.answer import Freed, Refused, Reply
+from kvledger.spec.backend import View
 from kvledger.spec.itf import TEXT, Json, as_object, only, parsed, plain, wrong
 from kvledger.spec.snapshot import Snapshot
 from kvledger.spec.stored import ACTIONS, READ, REFUSED, REPLY, SNAPSHOT, VIEW, WORLD
 from kvledger.spec.trace import VERSION, Step, action_of, part, step_of
-from kvledger.spec.world import World, WrongInput
+from kvledger.spec.world import Declaration, World, WrongInput
 
 HEADER = ("kvledger", "backend", "world", "snapshot")
 STEP = ("action", "answer", "refused", "probe", "view", "read")  # beside the fields of the action
@@ -96,6 +101,10 @@ def _header(content: Json, where: str) -> tuple[World, Snapshot | None, str]:
     if head.get("kvledger") != VERSION:
         raise wrong(f"{where}: kvledger", head.get("kvledger"), f"{VERSION!r}, the format of the recording")
     only(head, HEADER, f"{where}: the line")
+    sizes = as_object(part(head, "world", where), f"{where}: world")
+    only(sizes, fields_of(World), f"{where}: world")
+    declared = as_object(part(sizes, "declared", f"{where}: world"), f"{where}: world.declared")
+    only(declared, fields_of(Declaration), f"{where}: world.declared")
     world = WORLD.take(part(head, "world", where), f"{where}: world")
     opening = None
     if head.get("snapshot") is not None:
@@ -111,7 +120,12 @@ def _step(content: Json, where: str) -> Step:
     if ("answer" in state) == ("refused" in state):
         raise WrongInput(f"{where}: expected an answer, or else a refused")
     said, kind, made = ("refused", REFUSED, Refused) if "refused" in state else ("answer", REPLY, Reply)
-    only(as_object(state[said], f"{where}: {said}"), fields_of(made), f"{where}: {said}")
+    words = as_object(state[said], f"{where}: {said}")
+    only(words, fields_of(made), f"{where}: {said}")
+    inside = (("freed", words.get("freed"), Freed._fields), ("view", state.get("view"), fields_of(View)))
+    for name, value, names in inside:
+        if isinstance(value, dict):
+            only(value, names, f"{where}: {name}")
     return step_of(act, kind.take(state[said], f"{where}: {said}"), state, where)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from kvledger.spec.trace import Trace, read
 from kvledger.spec.world import World, WrongInput
 from kvledger.tests.kit.limit import LIMIT_S
-from kvledger.tests.kit.load import load_backend
+from kvledger.tests.kit.load import ask_page_size, load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade
 from kvledger.tests.kit.shrink import Call, calls_of, run_again
 from kvledger.tests.report.terminal import Screen, show
@@ -30,6 +30,7 @@ def replay_trace(
     if trace.opening is not None:
         raise WrongInput(f"{path}: a run from its middle on, expected one that a backend can perform from its start")
     backend = backend or trace.backend or "reference"
+    ask_page_size(backend, trace.world.page_size)
     grade = grade_of(trace)
     if view:
         grade = grade._replace(view=True, content=True)

@@ -76,7 +76,7 @@ def ask_page_size(target: str, *sizes: int) -> None:
     known = page_sizes(target)
     for size in sizes:
         if known and size not in known:
-            raise WrongInput(f"--page-size {size}: {target} has kernels for {', '.join(map(str, known))}")
+            raise WrongInput(f"page size {size}: {target} has kernels for {', '.join(map(str, known))}")
 
 
 def build(

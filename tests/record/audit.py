@@ -29,14 +29,15 @@ from kvledger.tests.report import json_file
 from kvledger.tests.report.terminal import Screen, show
 
 HELP = """examples:
-  kvledger record run.jsonl --of blocks     record a small run of a live block manager
+  kvledger record run.jsonl                 record a small run of a live block manager
   kvledger audit run.jsonl                  judge it, or a run that you have recorded beside your own engine
   kvledger audit run.jsonl --json -         the verdict for machines
 
 A recording is JSON lines: the world, then one action with its answer a line. spec/recording.py shows it, and
 tests/record/recorder.py writes it; whose first line holds a snapshot may begin in the middle of a run. A file that ends
 in .json is a stored run, as a failed check leaves behind.
-Exit 0: every rule that was reached holds. 1: a rule is broken. 2: wrong input.
+Exit 0: every rule that was reached holds. 1: a rule is broken. 2: wrong input; or a call that nobody may make, such as
+a second finish of one request.
 """
 Progress: TypeAlias = Callable[[int], object]
 
@@ -144,7 +145,9 @@ class Audit:
         try:
             judge_step(self.monitor, step)
         except WrongInput as wrong:
-            raise WrongInput(f"{self.file}: step {self.steps}: {wrong}") from None
+            forbidden = "may not be called" in str(wrong)
+            why = "; the scheduler did what it may not, or it is recorded wrong" if forbidden else ""
+            raise WrongInput(f"{self.file}: step {self.steps}: {wrong}{why}") from None
         self.run.after(self.steps, self.monitor.ledger)
         looked_at |= {"FREED"} if gives else set()
         self.evidence |= looked_at

@@ -54,13 +54,14 @@ def sglang(actions: int, seed: int, file: str | None) -> None:
         server.serve(actions)
 
 
-SERVE = {"blocks": blocks, "sglang": sglang}
+SERVE = {"block-manager": blocks, "sglang": sglang}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `kvledger record`."""
     parser.add_argument("file", help="where to record to; a new file")
-    parser.add_argument("--of", choices=sorted(SERVE), default="blocks", help="whose pools (default: %(default)s)")
+    parser.add_argument("--of", choices=sorted(SERVE), default="block-manager",
+                        help="whose pools (default: %(default)s)")  # fmt: skip
     parser.add_argument("--actions", type=int, default=2000, metavar="N",
                         help="about how many the run has (default: %(default)s)")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the run (default: %(default)s)")

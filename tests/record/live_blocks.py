@@ -1,4 +1,4 @@
-"""A small serving loop over a block manager that knows nothing of kvledger: what `kvledger record --of blocks` records.
+"""A small serving loop over a block manager that knows nothing of kvledger: what `kvledger record` records.
 
 It shows what a developer adds to a loop of his own: the lines with `self.note`.
 """

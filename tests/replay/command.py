@@ -211,7 +211,7 @@ class Run:
         """Every request to its end, then the drain probe. Raises Finding."""
         lockstep = self.lockstep
         beside = self.against.other.world.declared.max_batch if self.against is not None else None
-        batch = min(filter(None, (args.batch, beside)), default=None)  # no more than both take
+        batch = min((most for most in (args.batch, beside) if most is not None), default=None)
         knobs = Knobs(lockstep.world, args.running, args.chunk, batch, args.drafts)
         faults = Faults(args.abort, args.retract, args.close_early, args.seed)
         start = time.process_time()
@@ -266,7 +266,7 @@ def _conforms(
     if run.against is not None:
         says = f"{args.backend} and {args.against}: the same ownership after each of {run.calls:,} calls"
         lines += ["", f"{says}, up to the names of rows and pages"]
-    lines += _known(args, known, met, f"{figures['requests']:,} of {len(requests):,} requests finished")
+    lines += _known(args, known, met, f"{figures['requests finished']:,} of {len(requests):,} requests finished")
     if met is None:
         rate, alone = (run.summary.request_actions / seconds for seconds in (run.seconds, lockstep.judging_s))
         speed = f"{rate:,.0f} request actions per CPU second, {alone:,.0f} in the monitor alone"

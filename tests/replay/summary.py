@@ -50,12 +50,12 @@ class Summary:
             **{f"refusals, short of {short}": times for short, times in sorted(self.refusals.items())},
         }
         return {
-            "requests": self.calls["finish"],
+            "requests finished": self.calls["finish"],
             "request actions": self.request_actions,
             "calls": self.calls.total(),
             "tokens prompted": self.prompt_tokens,
             "tokens matched": self.matched_tokens,
-            "tokens decoded": self.members["decode"],
+            "tokens decoded": self.members["decode"] + self.calls["commit"] + self.told["tokens drafted, accepted"],
             "prompt chunks": self.members["extend"],
             "checkpoints": self.calls["checkpoint"],
             "pages evicted": self.evicted,

@@ -1,5 +1,6 @@
 """Malformed input of every kind, drawn by Hypothesis: whatever a file holds, a command ends with 0, 1 or 2, and where
-it ends with 2 it says so in one line. `python -m kvledger.tests.unit.fuzz` runs all of it, in 1 GiB of memory.
+it ends with 2 it says so in one line. In a clone, `python -m kvledger.tests.unit.fuzz` runs all of it, in 1 GiB
+of memory.
 
 A file is a sound one in which something was changed: bytes of it, or a value somewhere in its JSON.
 """

@@ -254,7 +254,7 @@ def test_another_page_size_is_wrong_input(bench: Bench) -> None:
         bench.file("t.jsonl", '{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [0]}')
         engine = words[-1]
         if ENGINES[engine].is_set_up:
-            says = f"--page-size 3: {engine} has kernels for 1, 2, 4, 8, 16, 32"
+            says = f"page size 3: {engine} has kernels for 1, 2, 4, 8, 16, 32"
             done = python("-m", "kvledger", *words, "--page-size", "3", cwd=bench.folder)
             assert done.returncode == 2 and says in done.stderr and done.stderr.count("\n") == 1
 

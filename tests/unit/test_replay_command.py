@@ -76,7 +76,7 @@ def test_its_figures_are_those_of_the_run(bench: Bench, trace: str) -> None:
     kinds = Counter(type(act).__name__ for act, _ in granted)
     chunks, decoded = (sum(len(act.batch) for act, _ in granted if isinstance(act, kind)) for kind in (Extend, Decode))
     expected = {
-        "requests": 30,
+        "requests finished": 30,
         "request actions": chunks + decoded + len(granted) - kinds["Extend"] - kinds["Decode"],
         "calls": len(granted),
         "tokens prompted": sum(len(request.prompt) for request in requests),
@@ -121,7 +121,7 @@ def test_json_for_machines(bench: Bench, trace: str) -> None:
     code, out, _ = bench.call("replay", trace, "--json", "-")
     report = json.loads(out)
     assert code == report["exit"] == 0 and report["name"] == "reference"
-    assert report["figures"]["requests"] == 30
+    assert report["figures"]["requests finished"] == 30
     assert report["rules"]["PAGE-1"]["verdict"] == "HOLDS" and report["rules"]["PAGE-1"]["armed"] > 0
     assert bench.call("replay", trace, "--backend", FAULTY, "--json", "out.json")[0] == 1
     assert json.loads(Path("out.json").read_text())["finding"]["rule"] == "PAGE-6"
@@ -181,10 +181,11 @@ def figures(bench: Bench, *words: str) -> dict[str, int]:
 
 def test_a_session_a_line(bench: Bench, weka: str) -> None:
     found = figures(bench, weka)
-    assert (found["requests"], found["turns"], found["sessions closed"]) == (12, 12, 4)
+    assert (found["requests finished"], found["turns"], found["sessions closed"]) == (12, 12, 4)
     assert found["tokens kept by sessions"] == 4 * (20 + 4 - 1 + 32 + 4 - 1)  # all but the pending token of each turn
     plain = figures(bench, weka, "--no-sessions")
-    assert plain["requests"] == 12 and "turns" not in plain and plain["tokens matched"] > found["tokens matched"]
+    assert plain["requests finished"] == 12 and "turns" not in plain
+    assert plain["tokens matched"] > found["tokens matched"]
 
 
 def test_sessions_without_sessions(bench: Bench, weka: str) -> None:
@@ -197,7 +198,7 @@ def test_sessions_without_sessions(bench: Bench, weka: str) -> None:
 def test_faults_and_drafts_are_counted(bench: Bench, weka: str) -> None:
     words = "--drafts 3 --abort 30 --retract 100 --close-early 30 --seed 4 --batch 2 --chunk 8"
     found = figures(bench, weka, *words.split())
-    assert found["requests"] + found["requests aborted"] == 12 and found["sessions closed early"]
+    assert found["requests finished"] + found["requests aborted"] == 12 and found["sessions closed early"]
     assert 0 < found["tokens drafted, accepted"] < found["tokens drafted"] and found["retractions"]
     assert found == figures(bench, weka, *words.split())
     assert found != figures(bench, weka, *words.replace("4 -", "5 -").split())
