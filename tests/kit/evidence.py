@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Set
 
 from kvledger.spec.action import members_of
 from kvledger.spec.actions import Abort, Action, Admit, Close, Extend, Finish, Flush, Retract
@@ -26,6 +26,6 @@ def shown(view: View) -> set[str]:
     return {part for part in VIEW_PARTS if getattr(view, part.lower()) is not None}
 
 
-def counting(arms: Iterable[str], looked_at: Collection[str]) -> list[str]:
+def counting(arms: Iterable[str], looked_at: Set[str]) -> list[str]:
     """Of the rules that a step could have broken, those that what was looked at would have shown."""
-    return [rule for rule in arms if set(looked_at) & set(RULES[rule].shown_by)]
+    return [rule for rule in arms if not looked_at.isdisjoint(RULES[rule].shown_by)]
