@@ -58,8 +58,10 @@ from sglang.srt.mem_cache.allocator import PagedTokenToKVPoolAllocator, TokenToK
 from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
 from sglang.version import __version__
 
-CACHE = frozenset({"PREFIX_CACHE", "LEAF_FIRST", "EVICT", "CHECKPOINT"})
-CAPABILITIES = CACHE | {"ROWS", "PAGED", "CHUNKED", "DRAFTS", "SESSIONS", "SPLIT_ADMIT"}
+CAPABILITIES = frozenset(
+    {"ROWS", "PAGED", "PREFIX_CACHE", "LEAF_FIRST", "EVICT", "CHECKPOINT", "CHUNKED", "DRAFTS"}
+    | {"SESSIONS", "SPLIT_ADMIT"}
+)
 PUBLISHES_ON = frozenset({"checkpoint", "finish", "abort"})
 SAMPLED = object()  # stands where a token will that is not sampled yet
 NEVER = "never"  # stands where none was, for the call was refused
@@ -195,7 +197,7 @@ class Tape:
         watch.method(self.tree, "evict_for_alloc", self.evict)
         watch.method(self.tree, "finish", self.dropped)
         watch.method(self.tree, "reset", self.flush)
-        if "SESSIONS" in self.recorder.world.declared.capabilities:
+        if self.recorder.world.has("SESSIONS"):
             watch.method(self.tree.session, "release_session", self.close_session)
         watch.method(self.rows, "free_rows", self.free_rows)
         watch.method(self.slots, "free", self.free)
@@ -256,7 +258,7 @@ class Tape:
     def decode(self, call: Call, batch: Any, token_per_req: int) -> None:
         """alloc_for_decode: a column for each, and a token sampled."""
         if token_per_req != 1:
-            raise NotImplementedError(f"decode with {token_per_req} tokens a request")
+            raise WrongInput(f"decode with {token_per_req} tokens a request: expected 1, for drafts are reserved")
         members = [self.met(req) for req in batch.reqs]
         act = Decode(tuple((member.rid, SAMPLED) for member in members))
         granted, slots, taken = self.asked(partial(call, batch, token_per_req))
@@ -317,8 +319,7 @@ class Tape:
     def match(self, call: Call, params: Any) -> None:
         """match_prefix: a turn whose session has a record borrows that, cut to where it goes on."""
         req = self.matched = params.req
-        lends = req is not None and "SESSIONS" in self.recorder.world.declared.capabilities
-        if not lends or not self.tree.session.will_lend_record(req):
+        if not self.recorder.world.has("SESSIONS") or not self.tree.session.will_lend_record(req):
             call(params)
             return
         member = self.known.get(str(req.rid)) or self.met(req)

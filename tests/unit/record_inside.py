@@ -14,7 +14,7 @@ from unittest import mock
 
 from kvledger.spec.world import WrongInput
 from kvledger.tests.record import live_sglang
-from kvledger.tests.record.live_sglang import CHUNK, PAGE, ROWS, Server
+from kvledger.tests.record.live_sglang import CHUNK, PAGE, PAGES, ROWS, Server
 from kvledger.tests.record.sglang import Tape, record
 
 # isort: split
@@ -24,7 +24,7 @@ from sglang.srt.managers.io_struct import OpenSessionReqInput
 from sglang.srt.managers.schedule_policy import PrefillAdder
 from sglang.srt.mem_cache import allocation, common
 from sglang.srt.mem_cache.allocation_sizing import page_aligned_decode_alloc_lens
-from sglang.srt.mem_cache.base_prefix_cache import CacheRequestOutcome
+from sglang.srt.mem_cache.base_prefix_cache import CacheRequestOutcome, EvictParams
 
 ACTIONS = 400
 
@@ -208,6 +208,19 @@ def log_probabilities(file: str) -> Any:
     return None
 
 
+def given_up(file: str) -> Any:
+    """A request that ran and was retracted is admitted again, and waits once more: lock and pages are gone."""
+    server = Server(1)
+    with record(file, server.tree):
+        req = alone(server, "r", [1] * 40)
+        server.decoding.clear()
+        server.retract(req)
+        req.init_next_round_input(server.tree)
+        server.tree.unlock(server.tree.lock(req.last_node))
+        server.tree.evict(EvictParams(num_tokens=PAGES * PAGE))
+    return server.tree.evictable_size() + server.tree.protected_size()
+
+
 def another_server(file: str) -> Any:
     """It lives in the process, and is not recorded."""
     server = Server(1)
@@ -282,7 +295,7 @@ def refuses(file: str) -> Any:
 
 QUESTIONS: tuple[Callable[[str], Any], ...] = (
     clean, freed_by_hand, freed_in_a_group, drafts, dropped, flushed, short_of_memory, scheduler_admits, bigram_keys,
-    session_that_keeps_nothing, log_probabilities, another_server, slot_freed_twice_in_a_group, other_error,
+    session_that_keeps_nothing, log_probabilities, given_up, another_server, slot_freed_twice_in_a_group, other_error,
     kept_by_a_late_importer, stumbles, refuses,
 )  # fmt: skip
 

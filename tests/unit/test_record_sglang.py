@@ -76,7 +76,7 @@ def test_a_page_freed_by_hand_is_judged_at_that_action(seen: Seen) -> None:
 
 RARE = (
     "freed_in_a_group", "drafts", "dropped", "flushed", "scheduler_admits", "bigram_keys", "session_that_keeps_nothing",
-    "log_probabilities", "another_server", "other_error", "kept_by_a_late_importer",
+    "log_probabilities", "given_up", "another_server", "other_error", "kept_by_a_late_importer",
 )  # fmt: skip
 
 
@@ -88,6 +88,12 @@ def test_what_is_rare_breaks_no_rule(seen: Seen, name: str) -> None:
 def test_a_request_is_admitted_once(seen: Seen) -> None:
     found = kinds(seen.steps("scheduler_admits"))
     assert (found["admit"], found["defer"], found["extend"]) == (1, 0, 1)
+
+
+def test_a_request_that_ran_before_waits_again_without_its_lock(seen: Seen) -> None:
+    """What it had locked as it ran was its record's; so nothing is locked, and all that is cached may go."""
+    *_, admit, defer, evict = [name_of(step.act) for step in seen.steps("given_up")]
+    assert (admit, defer, evict, seen.said["given_up"]) == ("admit", "defer", "evict", 0)
 
 
 def test_a_slot_freed_twice_in_a_group_is_seen(seen: Seen) -> None:
