@@ -7,16 +7,14 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import fields
 from typing import Any
 from unittest import mock
 
 from kvledger.spec.action import name_of
-from kvledger.spec.actions import Checkpoint, Decode, Extend, Finish, Submit
+from kvledger.spec.actions import Extend, Submit
 from kvledger.spec.answer import Refused
-from kvledger.spec.backend import View
 from kvledger.spec.trace import Step, read
-from kvledger.spec.world import ReqId, World
+from kvledger.spec.world import World
 from kvledger.tests.engines.sglang import SGLang
 from kvledger.tests.kit import deviations
 from kvledger.tests.kit.check import still_shows
@@ -26,6 +24,7 @@ from kvledger.tests.kit.load import load_backend, page_sizes
 from kvledger.tests.kit.lockstep import FULL, Finding
 from kvledger.tests.kit.search import BUDGETS, Outcome, search
 from kvledger.tests.kit.shrink import shrink
+from kvledger.tests.unit.sglang_busy import busy, changed
 
 # isort: split
 import torch
@@ -113,7 +112,7 @@ def without_row(theirs: Callable[..., Any], pool: Any, holder: Any) -> None:
 
 def faults() -> dict[str, str | None]:
     """The rule that each breaks first, in pools of whole pages."""
-    tree = type(getattr(busy().tree, "inner", busy().tree))
+    tree = type(getattr(busy(MAKE).tree, "inner", busy(MAKE).tree))
     spoils = {
         "a page is handed out twice": instead(PagedTokenToKVPoolAllocator, "alloc_extend", twice),
         "a row is not freed": instead(ReqToTokenPool, "free", without_row),
@@ -128,27 +127,6 @@ def faults() -> dict[str, str | None]:
 
 
 # ---- books that are spoilt by hand
-
-
-def submit(req: ReqId, length: int, session: str | None = None) -> Submit:
-    return Submit(req, tuple((req, number) for number in range(length)), 0, session=session)
-
-
-def extend(req: ReqId, upto: int) -> Extend:
-    return Extend(((req, upto, 0),))
-
-
-def busy() -> SGLang:
-    """A runs with a page published and one of its own, S keeps a record of a turn that ended, and a page is cached that
-    nobody reads."""
-    engine: SGLang = MAKE(World(rows=4, context_len=16, pages=9, page_size=4))
-    for act in (
-        submit("D", 4), extend("D", 4), Checkpoint("D", 4), Finish("D", 4, True),
-        submit("B", 6, "S"), extend("B", 6), Finish("B", 6, False),
-        submit("A", 6), extend("A", 6), Checkpoint("A", 6), Decode((("A", 1),)),
-    ):  # fmt: skip
-        engine.do(act)
-    return engine
 
 
 def root(engine: SGLang) -> Any:
@@ -189,15 +167,7 @@ SPOILT = (a_row, a_page, a_length, a_session, a_column, a_lock, a_node)
 
 def views() -> dict[str, list[str]]:
     """The parts of a view that change when one number of the engine's is changed."""
-    changed = {}
-    for spoil in SPOILT:
-        engine = busy()
-        before = engine.view()
-        spoil(engine)
-        after = engine.view()
-        changed[spoil.__name__] = [each.name for each in fields(View)
-                                   if getattr(before, each.name) != getattr(after, each.name)]  # fmt: skip
-    return changed
+    return changed(MAKE, SPOILT)
 
 
 if __name__ == "__main__":

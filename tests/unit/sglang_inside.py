@@ -7,13 +7,13 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from unittest import mock
 
-from kvledger.spec.actions import Action, Checkpoint, Decode, Extend, Finish, Retract, Submit
-from kvledger.spec.backend import Make, Reply, View
+from kvledger.spec.actions import Action, Checkpoint, Decode, Retract
+from kvledger.spec.backend import Make, Reply
 from kvledger.spec.trace import read
 from kvledger.spec.world import ReqId, World
 from kvledger.tests.engines import sglang_0_5_23 as sglang
@@ -28,6 +28,7 @@ from kvledger.tests.kit.generate import POOLS
 from kvledger.tests.kit.lockstep import FULL, Finding, Lockstep
 from kvledger.tests.kit.search import Outcome, search
 from kvledger.tests.kit.shrink import run_again
+from kvledger.tests.unit.sglang_busy import changed, extend, submit
 
 # isort: split
 import torch
@@ -198,27 +199,6 @@ def closed() -> dict[str, str | None]:
 # ---- books that are spoilt by hand
 
 
-def submit(req: ReqId, length: int, session: str | None = None) -> Submit:
-    return Submit(req, tuple((req, number) for number in range(length)), 0, session=session)
-
-
-def extend(req: ReqId, upto: int) -> Extend:
-    return Extend(((req, upto, 0),))
-
-
-def busy() -> sglang.SGLang0523:
-    """A runs with a page published and one of its own, S keeps a record of a turn that ended, and a page is cached that
-    nobody reads."""
-    engine = sglang.make(World(rows=4, context_len=16, pages=9, page_size=4))
-    for act in (
-        submit("D", 4), extend("D", 4), Checkpoint("D", 4), Finish("D", 4, True),
-        submit("B", 6, "S"), extend("B", 6), Finish("B", 6, False),
-        submit("A", 6), extend("A", 6), Checkpoint("A", 6), Decode((("A", 1),)),
-    ):  # fmt: skip
-        engine.do(act)
-    return engine
-
-
 def nodes(engine: sglang.SGLang0523) -> list[Any]:
     return list(engine.tree.tree_core.root_node.children.values())
 
@@ -264,15 +244,7 @@ SPOILT = (a_row, a_page, a_length, a_session, a_column, a_lock, a_key, a_node, a
 
 def views() -> dict[str, list[str]]:
     """The parts of a view that change when one number of the engine's is changed."""
-    found = {}
-    for spoil in SPOILT:
-        engine = busy()
-        before = engine.view()
-        spoil(engine)
-        after = engine.view()
-        found[spoil.__name__] = [each.name for each in fields(View)
-                                 if getattr(before, each.name) != getattr(after, each.name)]  # fmt: skip
-    return found
+    return changed(sglang.make, SPOILT)
 
 
 if __name__ == "__main__":
