@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,14 +33,13 @@ import torch
 
 from kvledger.fast import table_torch
 from kvledger.fast.pages import FreeStack, OutOfRoom
-from kvledger.fast.plan import Ints, Pages, Plan
+from kvledger.fast.plan import NOWHERE, Ints, Pages, Plan, Where, joined
 from kvledger.fast.prefix_cache import NO_PAGES, Node, Prefix, PrefixCache, key_of
 from kvledger.fast.tensors import Tensors
 from kvledger.spec.world import World
 
 
-@dataclass(frozen=True, eq=False)
-class Grant:
+class Grant(NamedTuple):
     """What a batch was given. rows: int64 [batch], on the host. out_cache_loc: the new positions' slots, member by
     member, int64 on the device. counts: how many of them are each member's, int64 [batch]. evicted: pages that left
     the cache for it, int32."""
@@ -49,6 +48,23 @@ class Grant:
     out_cache_loc: torch.Tensor
     counts: Ints
     evicted: Pages
+
+
+@dataclass(slots=True, eq=False)
+class Stride:
+    """A batch that decodes again and again. It was asked for once; from then on its steps are counted.
+
+    key: its rows, as bytes. positions, slots: where the next token of each stands; at a page's edge it has no slot yet,
+    and what stands there is nothing. inside: so many steps until the first comes to an edge; left: until the first row
+    is full.
+    """
+
+    key: bytes
+    positions: Ints
+    slots: Ints
+    counts: Ints
+    inside: int
+    left: int
 
 
 class Ledger:
@@ -70,6 +86,7 @@ class Ledger:
         self.mirror: Pages = np.zeros((world.rows + 1) * self.plan.width, np.int32)
         self.protected_len, self.committed_len, self.allocated_len = np.zeros((3, world.rows + 1), np.int64)
         self.locked: list[Node] = [self.cache.root] * (world.rows + 1)
+        self._stride: Stride | None = None
 
     # ---- a request comes
 
@@ -101,43 +118,52 @@ class Ledger:
         """
         rows, stops = _batch(rows, seq_lens)
         starting = rows == 0
-        if starting.sum() != len(prefixes):
+        if np.count_nonzero(starting) != len(prefixes):
             raise ValueError(f"{len(prefixes)} prefixes: expected one for each of {starting.sum()} rows 0")
         if any(prefix.node.lock_ref == 0 for prefix in prefixes if len(prefix.pages)):
             raise ValueError("a prefix that is not locked: expected one that was admitted")
-        self._ask_held(rows[~starting])
+        if len(prefixes) < len(rows):
+            going = rows[~starting]
+            self._ask_held(going)
+            _ask(self.allocated_len[going] == self.committed_len[going], going, "no slots reserved")
         begins = self.committed_len[rows]
-        begins[starting] = [len(prefix.pages) * self.plan.page_size for prefix in prefixes]
-        _ask((self.allocated_len[rows] == begins) | starting, rows, "no slots reserved")
+        if prefixes:
+            begins[starting] = [len(prefix.pages) * self.plan.page_size for prefix in prefixes]
         _ask((begins < stops) & (stops <= self.plan.context_len), rows, "a seq_len above what it has, within its row")
-
-        evicted = self._make_room(len(prefixes), int(self.plan.new_pages(begins, stops).sum()))
-        rows[starting] = self.rows.take(len(prefixes))
-        fresh = rows[starting]
-        for row, prefix in zip(fresh, prefixes, strict=True):
-            self.locked[row] = prefix.node
-        self.protected_len[fresh] = begins[starting]
+        if not prefixes:
+            grant = self._grow(rows, begins, stops)
+        else:
+            rows[starting] = self.rows.next(len(prefixes))
+            fresh = rows[starting]
+            found = self.plan.lines(fresh, fresh * 0, self.plan.pages_for(begins[starting]))
+            grant = self._grow(rows, begins, stops, found, np.concatenate([prefix.pages for prefix in prefixes]))
+            self.rows.take(len(prefixes))
+            for row, prefix in zip(fresh.tolist(), prefixes, strict=True):
+                self.locked[row] = prefix.node
+            self.protected_len[fresh] = begins[starting]
         self.committed_len[rows] = stops
-        matched = self.plan.lines(fresh, fresh * 0, begins[starting])
-        found = np.concatenate([NO_PAGES, *(prefix.pages for prefix in prefixes)])
-        return self._grow(rows, begins, stops, evicted, matched, found)
+        return grant
 
     def decode(self, rows: Any) -> Grant:
         """One more position for each row. Where slots are reserved none is decoded."""
         [rows] = _batch(rows)
-        self._ask_held(rows)
-        begins = self.committed_len[rows]
-        _ask(self.allocated_len[rows] == begins, rows, "no slots reserved")
-        _ask(begins < self.plan.context_len, rows, "a column that is free")
-
-        lines = self.plan.lines(rows, begins, begins + 1)
-        evicted = self._make_room(0, len(lines))
-        pages = self.pages.take(len(lines))
-        self.mirror[lines] = pages
-        self.committed_len[rows] = self.allocated_len[rows] = begins + 1
-        slots = self.plan.slots(self.mirror[self.plan.line_of(rows, begins)], begins)
-        out = table_torch.decode(self.tensors, lines, pages, slots)
-        return Grant(rows, out, np.ones_like(rows), evicted)
+        stride = self._stride
+        if stride is None or stride.left == 0 or stride.key != rows.tobytes():
+            stride = self._new_stride(rows)
+        out, lines, pages, evicted = stride.slots, NOWHERE, NO_PAGES, NO_PAGES
+        if stride.inside == 0:
+            edges = self.plan.at_edge(stride.positions)
+            lines = self.plan.line_of(rows[edges], stride.positions[edges])
+            evicted = self._make_room(len(edges))
+            pages = self.pages.take(len(edges))
+            self.mirror[lines] = pages
+            out[edges] = pages * self.plan.page_size
+        stride.positions += 1
+        stride.slots = out + 1
+        stride.inside = stride.inside - 1 if stride.inside else self.plan.to_edge(stride.positions)
+        stride.left -= 1
+        self.committed_len[rows] = self.allocated_len[rows] = stride.positions
+        return Grant(rows, table_torch.decode(self.tensors, lines, pages, out), stride.counts, evicted)
 
     def reserve(self, rows: Any, tokens: Any) -> Grant:
         """Slots for drafts: at least `tokens` [batch] positions beyond committed_len have some, to a page's end, or to
@@ -147,8 +173,7 @@ class Ledger:
         _ask(tokens > 0, rows, "at least one token")
         begins = self.allocated_len[rows]
         stops = self.plan.reserved(self.committed_len[rows], begins, tokens)
-        evicted = self._make_room(0, int(self.plan.new_pages(begins, stops).sum()))
-        return self._grow(rows, begins, stops, evicted)
+        return self._grow(rows, begins, stops)
 
     def commit(self, rows: Any, tokens: Any) -> None:
         """The first `tokens` [batch] of each row's reserved positions have KV now."""
@@ -175,17 +200,19 @@ class Ledger:
         _ask(ends // self.plan.page_size == end, rows, f"{upto} tokens")
         if end <= begin:
             return NO_PAGES
-        lines = self.plan.lines(rows, rows * 0, ends - ends % self.plan.page_size)
-        own = self.mirror[lines]
+        line = row * self.plan.width
+        own = self.mirror[line : line + end].copy()
         self.pages.check(own[begin:])
         prefix, there = self.cache.insert(key, namespace, own)
-        duplicates = slice(begin, there)
-        self.pages.give(own[duplicates])
-        self.mirror[lines[duplicates]] = prefix.pages[duplicates]
-        table_torch.write(self.tensors, lines[duplicates], prefix.pages[duplicates])
+        duplicates, kept = own[begin:there], prefix.pages[begin:there]
+        if len(duplicates):
+            self.pages.give(duplicates)
+            lines = slice(line + begin, line + there)
+            self.mirror[lines] = kept
+            table_torch.write(self.tensors, lines, kept)
         self._move_lock(row, prefix.node)
         self.protected_len[row] = end * self.plan.page_size
-        return own[duplicates]
+        return duplicates
 
     def cut(self, rows: Any, lengths: Any) -> Pages:
         """Only [0, length) of each row stays: whole pages beyond go back, drafts too, and are returned.
@@ -196,7 +223,7 @@ class Ledger:
         self._ask_held(rows)
         inside = (self.protected_len[rows] <= lengths) & (lengths <= self.committed_len[rows])
         _ask(inside, rows, "a length from protected_len to committed_len")
-        pages = self.mirror[self.plan.lines(rows, lengths, self.allocated_len[rows])]
+        pages = self._listed(rows, lengths)
         self.pages.give(pages)
         self.committed_len[rows] = self.allocated_len[rows] = lengths
         return pages
@@ -206,7 +233,7 @@ class Ledger:
         is the cache's stays there, unlocked."""
         [rows] = _batch(rows)
         self._ask_held(rows)
-        pages = self.mirror[self.plan.lines(rows, self.protected_len[rows], self.allocated_len[rows])]
+        pages = self._listed(rows, self.protected_len[rows])
         self.pages.give(pages)
         for row in rows.tolist():
             self._move_lock(row, self.cache.root)
@@ -221,25 +248,47 @@ class Ledger:
 
     # ---- what the methods share
 
-    def _make_room(self, num_rows: int, num_pages: int) -> Pages:
-        """So many rows and pages are free; only what is missing is evicted, and returned. OutOfRoom, before that."""
-        if num_rows > self.rows.available:
-            raise OutOfRoom("rows")
-        if num_pages > self.pages.available + self.cache.evictable:
+    def _make_room(self, num_pages: int) -> Pages:
+        """So many pages are free; only what is missing is evicted, and returned. OutOfRoom, before that."""
+        missing = num_pages - self.pages.available
+        if missing > self.cache.evictable:
             raise OutOfRoom("pages")
-        return self.evict(num_pages - self.pages.available)
+        return self.evict(missing) if missing > 0 else NO_PAGES
 
-    def _grow(self, rows: Ints, begins: Ints, stops: Ints, evicted: Pages, *prefix: Any) -> Grant:
-        """Positions [begin, stop) of each row get slots, for which there is room. prefix: lines to write before those,
-        and the pages that they list."""
-        lines = self.plan.lines(rows, begins, stops)
-        pages = self.pages.take(len(lines))
-        if prefix:
-            lines, pages = np.concatenate([prefix[0], lines]), np.concatenate([prefix[1], pages])
+    def _listed(self, rows: Ints, begins: Ints) -> Pages:
+        """The pages that positions [begin, allocated) of each row have and [0, begin) have not."""
+        first, last = self.plan.pages_for(begins), self.plan.pages_for(self.allocated_len[rows])
+        return self.mirror[self.plan.lines(rows, first, last)].copy()
+
+    def _grow(
+        self, rows: Ints, begins: Ints, stops: Ints, there: Where = NOWHERE, found: Pages = NO_PAGES
+    ) -> Grant:
+        """Positions [begin, stop) of each row get slots. found: pages to list besides, there. OutOfRoom."""
+        first, last = self.plan.pages_for(begins), self.plan.pages_for(stops)
+        count = int((last - first).sum())
+        evicted = self._make_room(count)
+        lines = self.plan.lines(rows, first, last)
+        new = pages = self.pages.take(count)
+        if len(found):
+            lines, pages = joined(there, lines), np.concatenate([found, new])
         self.mirror[lines] = pages
         self.allocated_len[rows] = stops
-        out = table_torch.extend(self.tensors, lines, pages, self.plan.columns(rows, begins, stops))
+        if self.plan.page_size == 1:
+            out = table_torch.decode(self.tensors, lines, pages, new.astype(np.int64))
+        else:
+            out = table_torch.extend(self.tensors, lines, pages, self.plan.columns(rows, begins, stops))
         return Grant(rows, out, stops - begins, evicted)
+
+    def _new_stride(self, rows: Ints) -> Stride:
+        """These rows may decode, at least once."""
+        self._ask_held(rows)
+        begins = self.committed_len[rows]
+        _ask(self.allocated_len[rows] == begins, rows, "no slots reserved")
+        _ask(begins < self.plan.context_len, rows, "a column that is free")
+        slots = self.plan.slots(self.mirror[self.plan.line_of(rows, begins)], begins)
+        left = self.plan.context_len - int(begins.max(initial=0))
+        self._stride = Stride(rows.tobytes(), begins, slots, np.ones_like(rows), self.plan.to_edge(begins), left)
+        return self._stride
 
     def _move_lock(self, row: int, node: Node) -> None:
         """Lock the new path before the old one is let go: what they share is never free to evict."""
@@ -248,8 +297,10 @@ class Ledger:
         self.locked[row] = node
 
     def _ask_held(self, rows: Ints) -> None:
+        """They are, and something else than a decode is about to happen to them, or to one of them first."""
+        self._stride = None
         _ask(self.rows.taken(rows), rows, "a row that is held")
-        if len(set(rows.tolist())) != len(rows):
+        if len(self.rows.repeated(rows)):
             raise ValueError(f"rows {rows.tolist()}: expected no row twice")
 
 
@@ -262,5 +313,5 @@ def _batch(*columns: Any) -> list[Ints]:
 
 
 def _ask(fine: npt.NDArray[np.bool_], rows: Ints, expected: str) -> None:
-    if not fine.all():
+    if np.count_nonzero(fine) < len(fine):
         raise ValueError(f"row {rows[~fine][0]}: expected {expected}")

@@ -30,13 +30,14 @@ class DoubleFree(Exception):
 class FreeStack:
     """The numbers 1..size. stack[head:] are the free ones, int32, the next to go first. 0 is padding: never handed out.
 
-    what: "page" or "row". place: where each free number stands in the stack, TAKEN for the others. int32 [size + 1]
+    what: "page" or "row". place: where each free number stands in the stack, TAKEN for the others, int32 [size + 2];
+    0 and size + 1 are never taken, and stand for all that is not in 1..size.
     """
 
     def __init__(self, size: int, what: str) -> None:
         self.what = what
         self.stack = np.arange(1, size + 1, dtype=np.int32)
-        self.place = np.arange(-1, size, dtype=np.int32)
+        self.place = np.arange(-1, size + 1, dtype=np.int32)
         self.place[0] = 0
         self.head = 0
 
@@ -51,29 +52,40 @@ class FreeStack:
 
     def taken(self, numbers: Ints | Pages) -> npt.NDArray[np.bool_]:
         """Which of these are taken; nothing that is not in 1..size is. [n]"""
-        inside: npt.NDArray[np.bool_] = (numbers > 0) & (numbers <= len(self.stack))
-        inside[inside] = self.place[numbers[inside]] == TAKEN
-        return inside
+        taken: npt.NDArray[np.bool_] = self.place.take(numbers, mode="clip") == TAKEN
+        return taken
+
+    def repeated(self, numbers: Ints | Pages) -> Ints | Pages:
+        """Those that stand in this list once more, further behind. All are taken."""
+        if len(numbers) < 2:
+            return numbers[:0]
+        order = np.arange(len(numbers), dtype=np.int32)
+        self.place[numbers] = order  # of a number that stands there twice the last place remains
+        again: Ints | Pages = numbers[self.place[numbers] != order]
+        self.place[numbers] = TAKEN
+        return again
+
+    def next(self, count: int) -> Pages:
+        """The so many that go next; they stay free. OutOfRoom if there are fewer."""
+        if count > self.available:
+            raise OutOfRoom(f"{self.what}s")
+        return self.stack[self.head : self.head + count].copy()
 
     def take(self, count: int) -> Pages:
         """So many. OutOfRoom if there are fewer."""
-        if count > self.available:
-            raise OutOfRoom(f"{self.what}s")
-        numbers = self.stack[self.head : self.head + count].copy()
+        numbers = self.next(count)
         self.place[numbers] = TAKEN
         self.head += count
         return numbers
 
     def check(self, numbers: Ints | Pages) -> None:
         """DoubleFree unless all of these may be given back: each is taken, and stands there once. Changes nothing."""
-        free = numbers[~self.taken(numbers)]
-        if free.size:
-            raise DoubleFree(f"{self.what} {free[0]} is given back, but was not taken: expected one in use")
-        order = np.arange(len(numbers))
-        self.place[numbers] = order  # of a number that stands there twice the last place remains
-        again = numbers[self.place[numbers] != order]
-        self.place[numbers] = TAKEN
-        if again.size:
+        taken = self.taken(numbers)
+        if np.count_nonzero(taken) < len(numbers):
+            free = numbers[~taken][0]
+            raise DoubleFree(f"{self.what} {free} is given back, but was not taken: expected one in use")
+        again = self.repeated(numbers)
+        if len(again):
             raise DoubleFree(f"{self.what} {again[0]} is given back twice in one call: expected once")
 
     def give(self, numbers: Ints | Pages) -> None:
@@ -81,5 +93,5 @@ class FreeStack:
         self.check(numbers)
         head = self.head - len(numbers)
         self.stack[head : self.head] = numbers
-        self.place[numbers] = np.arange(head, self.head)
+        self.place[numbers] = np.arange(head, self.head, dtype=np.int32)
         self.head = head

@@ -15,12 +15,32 @@ import numpy.typing as npt
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Pages: TypeAlias = npt.NDArray[np.int32]
+Where: TypeAlias = Ints | slice
+NOWHERE: Ints = np.empty(0, np.int64)
 
 
-def ragged(firsts: Ints, counts: Ints) -> Ints:
-    """The numbers first, first + 1, ... of each, count of them, one run behind the other. [sum of counts]"""
+def runs(firsts: Ints, counts: Ints) -> Where:
+    """The numbers first, first + 1, ... of each, count of them, one run behind the other. [sum of counts]
+
+    A single run is a slice, of which no index need be made, copied or looked up.
+    """
+    if len(firsts) == 1:
+        first = int(firsts[0])
+        return slice(first, first + int(counts[0]))
     ends = np.cumsum(counts)
     return np.repeat(firsts - (ends - counts), counts) + np.arange(counts.sum())
+
+
+def joined(first: Where, second: Where) -> Where:
+    """One behind the other."""
+    if isinstance(first, slice) and isinstance(second, slice) and first.stop == second.start:
+        return slice(first.start, second.stop)
+    return np.concatenate([indices(first), indices(second)])
+
+
+def indices(where: Where) -> Ints:
+    """The same as an array."""
+    return np.arange(where.start, where.stop) if isinstance(where, slice) else where
 
 
 @dataclass(frozen=True)
@@ -39,21 +59,25 @@ class Plan:
         """How many pages positions [0, length) touch."""
         return -(-lengths // self.page_size)
 
-    def new_pages(self, starts: Ints, stops: Ints) -> Ints:
-        """How many pages positions [start, stop) need that [0, start) has not."""
-        return self.pages_for(stops) - self.pages_for(starts)
+    def lines(self, rows: Ints, firsts: Ints, lasts: Ints) -> Where:
+        """Where pages [first, last) of each row are listed, row by row. [sum of last - first]"""
+        return runs(rows * self.width + firsts, lasts - firsts)
 
-    def lines(self, rows: Ints, starts: Ints, stops: Ints) -> Ints:
-        """The lines of those pages, row by row: where they are listed. [sum of new_pages]"""
-        return ragged(rows * self.width + self.pages_for(starts), self.new_pages(starts, stops))
-
-    def columns(self, rows: Ints, starts: Ints, stops: Ints) -> Ints:
+    def columns(self, rows: Ints, starts: Ints, stops: Ints) -> Where:
         """The columns of positions [start, stop), row by row. [sum of stop - start]"""
-        return ragged(rows * (self.width * self.page_size) + starts, stops - starts)
+        return runs(rows * (self.width * self.page_size) + starts, stops - starts)
 
     def line_of(self, rows: Ints, positions: Ints) -> Ints:
         """The line in which one position of each row stands."""
         return rows * self.width + positions // self.page_size
+
+    def at_edge(self, positions: Ints) -> Ints:
+        """Which of these positions begin a page: their places in the batch."""
+        return np.nonzero(positions % self.page_size == 0)[0]
+
+    def to_edge(self, positions: Ints) -> int:
+        """How many more positions each may take before the first begins a page; page_size for none."""
+        return int((-positions % self.page_size).min(initial=self.page_size))
 
     def slots(self, pages: Pages, positions: Ints) -> Ints:
         """The slots of positions that stand in these pages."""

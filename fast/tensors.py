@@ -10,6 +10,8 @@ import torch
 
 from kvledger.fast.plan import Plan
 
+DTYPE = {np.dtype(np.int32): torch.int32, np.dtype(np.int64): torch.int64}
+
 
 class Tensors:
     """The token table, seen in three ways that share their memory, and the offsets inside a page. All int32.
@@ -25,12 +27,15 @@ class Tensors:
         self.req_to_token = self.lines.view(rows + 1, -1)[:, : plan.context_len]
         self.offsets = torch.arange(plan.page_size, dtype=torch.int32, device=self.device)
 
-    def upload(self, *parts: npt.NDArray[Any]) -> tuple[torch.Tensor, ...]:
-        """The same numbers there, int64: one copy from pinned memory, for which the host does not wait; on a CPU none.
+    def upload(self, *parts: npt.NDArray[Any] | slice) -> list[Any]:
+        """The same numbers there: one copy from pinned memory, for which the host does not wait; on a CPU none.
 
-        The pinned block is the caching allocator's, which gives it to nobody before the copy has been done.
+        A slice stays as it is. The pinned block is the caching allocator's, which gives it to nobody before the copy
+        has been done.
         """
-        packed = torch.from_numpy(np.concatenate(parts, dtype=np.int64))
-        if self.device.type != "cpu":
-            packed = packed.pin_memory().to(self.device, non_blocking=True)
-        return tuple(packed.split([len(part) for part in parts]))
+        if self.device.type == "cpu":
+            return [part if isinstance(part, slice) else torch.from_numpy(part) for part in parts]
+        arrays = [part for part in parts if not isinstance(part, slice)]
+        packed = torch.from_numpy(np.concatenate(arrays, dtype=np.int64)).pin_memory()
+        there = iter(packed.to(self.device, non_blocking=True).split([len(array) for array in arrays]))
+        return [part if isinstance(part, slice) else next(there).to(DTYPE[part.dtype]) for part in parts]

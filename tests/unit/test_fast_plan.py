@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from random import Random
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="fast needs torch: pip install 'kvledger[fast]'")
 import numpy as np
 
-from kvledger.fast.plan import Ints, Plan, ragged
+from kvledger.fast.plan import Ints, Plan, indices, joined, runs
 
 WIDTH = 23  # columns: no multiple of 3, 4 or 16
 
@@ -51,10 +52,15 @@ def test_each_index_is_as_token_by_token(page_size: int) -> None:
         members = list(zip(rows, starts, stops, strict=True))
         batch = ints(*rows), ints(*starts), ints(*stops)
         assert plan.pages_for(batch[2]).tolist() == [by_token.pages(stop) for stop in stops]
-        assert plan.new_pages(*batch[1:]).tolist() == [len(by_token.lines(*member)) for member in members]
-        assert plan.lines(*batch).tolist() == [line for member in members for line in by_token.lines(*member)]
-        assert plan.columns(*batch).tolist() == [column for member in members for column in by_token.columns(*member)]
+        lines = plan.lines(batch[0], *map(plan.pages_for, batch[1:]))
+        assert indices(lines).tolist() == [line for member in members for line in by_token.lines(*member)]
+        columns = indices(plan.columns(*batch)).tolist()
+        assert columns == [column for member in members for column in by_token.columns(*member)]
         assert plan.line_of(*batch[:2]).tolist() == [by_token.line(row, start) for row, start, _ in members]
+        edges = [place for place, start in enumerate(starts) if start % page_size == 0]
+        assert plan.at_edge(batch[1]).tolist() == edges
+        steps = [sum(1 for _ in takewhile(lambda at: at % page_size, range(start, WIDTH * 2))) for start in starts]
+        assert plan.to_edge(batch[1]) == min(steps, default=page_size)
 
 
 @pytest.mark.parametrize("page_size", [1, 3, 4, 16])
@@ -71,8 +77,18 @@ def test_what_is_reserved_reaches_a_pages_end_or_the_rows(page_size: int) -> Non
 
 
 def test_runs_of_numbers_one_behind_the_other() -> None:
-    assert ragged(ints(5, 0, 9), ints(3, 0, 2)).tolist() == [5, 6, 7, 9, 10]
-    assert ragged(ints(), ints()).dtype == np.int64
+    """A single run is a slice; an empty one too, and no runs at all are an array."""
+    assert indices(runs(ints(5, 0, 9), ints(3, 0, 2))).tolist() == [5, 6, 7, 9, 10]
+    assert indices(runs(ints(), ints())).dtype == np.int64
+    assert runs(ints(5), ints(3)) == slice(5, 8) and indices(runs(ints(5), ints(0))).tolist() == []
+
+
+def test_one_behind_the_other() -> None:
+    """Slices that meet are one slice; of all others the numbers."""
+    assert joined(slice(4, 6), slice(6, 9)) == slice(4, 9)
+    assert indices(joined(slice(4, 6), slice(7, 9))).tolist() == [4, 5, 7, 8]
+    assert indices(joined(slice(4, 6), ints(1, 9))).tolist() == [4, 5, 1, 9]
+    assert indices(joined(ints(1, 9), slice(4, 6))).tolist() == [1, 9, 4, 5]
 
 
 @pytest.mark.parametrize("page_size", [1, 3, 16])
@@ -83,8 +99,11 @@ def test_a_table_with_more_columns_than_int32_can_count(page_size: int) -> None:
     batch = ints(3_000), ints(999_970), ints(1_000_000)
     first = 3_000 * width * page_size + 999_970
     assert first > 2**31
-    assert plan.columns(*batch).tolist() == list(range(first, first + 30))
-    assert plan.lines(ints(2**31), *batch[1:])[-1] == 2**31 * width + 999_999 // page_size
+    assert indices(plan.columns(*batch)).tolist() == list(range(first, first + 30))
+    two = (np.repeat(numbers, 2) for numbers in batch)
+    assert indices(plan.columns(*two)).tolist() == list(range(first, first + 30)) * 2
+    lines = plan.lines(ints(2**31), *map(plan.pages_for, batch[1:]))
+    assert indices(lines)[-1] == 2**31 * width + 999_999 // page_size
 
 
 def test_the_last_slot_that_int32_can_hold() -> None:
