@@ -24,7 +24,7 @@ no call reads it back, so none waits for the device. Rows and lengths are sequen
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,10 +33,15 @@ import torch
 
 from kvledger.fast import table_torch
 from kvledger.fast.pages import FreeStack, OutOfRoom
-from kvledger.fast.plan import NOWHERE, Ints, Pages, Plan, Where, joined
+from kvledger.fast.plan import Ints, Pages, Plan
 from kvledger.fast.prefix_cache import NO_PAGES, Node, Prefix, PrefixCache, key_of
+from kvledger.fast.stride import Stride
 from kvledger.fast.tensors import Tensors
 from kvledger.spec.world import World
+
+NO_LINES: Ints = np.empty(0, np.int64)
+UNRESERVED = "no slots reserved"
+ABOVE = "a seq_len above what it has, within its row"
 
 
 class Grant(NamedTuple):
@@ -48,23 +53,6 @@ class Grant(NamedTuple):
     out_cache_loc: torch.Tensor
     counts: Ints
     evicted: Pages
-
-
-@dataclass(slots=True, eq=False)
-class Stride:
-    """A batch that decodes again and again. It was asked for once; from then on its steps are counted.
-
-    key: its rows, as bytes. positions, slots: where the next token of each stands; at a page's edge it has no slot yet,
-    and what stands there is nothing. inside: so many steps until the first comes to an edge; left: until the first row
-    is full.
-    """
-
-    key: bytes
-    positions: Ints
-    slots: Ints
-    counts: Ints
-    inside: int
-    left: int
 
 
 class Ledger:
@@ -116,27 +104,27 @@ class Ledger:
         rows: 0 is a request that starts, behind the next of the admitted prefixes, whose lock its row then has. Where
         slots are reserved nothing is extended. If this raises, the prefixes are still the caller's, locked.
         """
-        rows, stops = _batch(rows, seq_lens)
-        starting = rows == 0
-        if np.count_nonzero(starting) != len(prefixes):
-            raise ValueError(f"{len(prefixes)} prefixes: expected one for each of {starting.sum()} rows 0")
         if any(prefix.node.lock_ref == 0 for prefix in prefixes if len(prefix.pages)):
             raise ValueError("a prefix that is not locked: expected one that was admitted")
+        if len(rows) == len(seq_lens) == 1:
+            return self._extend_one(index(rows[0]), index(seq_lens[0]), prefixes)
+        rows, stops = _batch(rows, seq_lens)
+        starting = rows == 0
+        _ask_prefixes(prefixes, np.count_nonzero(starting))
         if len(prefixes) < len(rows):
             going = rows[~starting]
             self._ask_held(going)
-            _ask(self.allocated_len[going] == self.committed_len[going], going, "no slots reserved")
+            _ask(self.allocated_len[going] == self.committed_len[going], going, UNRESERVED)
         begins = self.committed_len[rows]
         if prefixes:
             begins[starting] = [len(prefix.pages) * self.plan.page_size for prefix in prefixes]
-        _ask((begins < stops) & (stops <= self.plan.context_len), rows, "a seq_len above what it has, within its row")
+        _ask((begins < stops) & (stops <= self.plan.context_len), rows, ABOVE)
         if not prefixes:
             grant = self._grow(rows, begins, stops)
         else:
             rows[starting] = self.rows.next(len(prefixes))
             fresh = rows[starting]
-            found = self.plan.lines(fresh, fresh * 0, self.plan.pages_for(begins[starting]))
-            grant = self._grow(rows, begins, stops, found, np.concatenate([prefix.pages for prefix in prefixes]))
+            grant = self._grow(rows, begins, stops, fresh, [prefix.pages for prefix in prefixes])
             self.rows.take(len(prefixes))
             for row, prefix in zip(fresh.tolist(), prefixes, strict=True):
                 self.locked[row] = prefix.node
@@ -144,26 +132,52 @@ class Ledger:
         self.committed_len[rows] = stops
         return grant
 
+    def _extend_one(self, row: int, stop: int, prefixes: Sequence[Prefix]) -> Grant:
+        """The same of one row, as most prefills are: in plain integers, and its lines follow each other."""
+        _ask_prefixes(prefixes, row == 0)
+        if prefixes:
+            found = prefixes[0].pages
+            begin = len(found) * self.plan.page_size
+        else:
+            self._ask_held(np.array([row]))
+            begin, found = int(self.committed_len[row]), NO_PAGES
+            if self.allocated_len[row] > begin:
+                raise ValueError(f"row {row}: expected {UNRESERVED}")
+        if not begin < stop <= self.plan.context_len:
+            raise ValueError(f"row {row}: expected {ABOVE}")
+
+        if prefixes:
+            [row] = self.rows.next(1).tolist()
+        first, last = self.plan.pages_for(begin), self.plan.pages_for(stop)
+        evicted = self._make_room(last - first)
+        line = row * self.plan.width
+        self.mirror[line : line + len(found)] = found
+        self.mirror[line + first : line + last] = self.pages.take(last - first)
+        at = begin // self.plan.page_size
+        if prefixes:
+            self.rows.take(1)
+            self.locked[row], self.protected_len[row] = prefixes[0].node, begin
+            at = 0
+        self.committed_len[row] = self.allocated_len[row] = stop
+        slots = table_torch.run(self.tensors, line + at, self.plan.slots_of(self.mirror[line + at : line + last]))
+        out = slots[begin - at * self.plan.page_size : stop - at * self.plan.page_size]
+        return Grant(np.array([row]), out, np.array([stop - begin]), evicted)
+
     def decode(self, rows: Any) -> Grant:
         """One more position for each row. Where slots are reserved none is decoded."""
-        [rows] = _batch(rows)
         stride = self._stride
-        if stride is None or stride.left == 0 or stride.key != rows.tobytes():
+        if stride is None or not stride.goes_on(rows):
             stride = self._new_stride(rows)
-        out, lines, pages, evicted = stride.slots, NOWHERE, NO_PAGES, NO_PAGES
-        if stride.inside == 0:
-            edges = self.plan.at_edge(stride.positions)
-            lines = self.plan.line_of(rows[edges], stride.positions[edges])
+        lines, pages, evicted = NO_LINES, NO_PAGES, NO_PAGES
+        edges = stride.edges()
+        if len(edges):
             evicted = self._make_room(len(edges))
             pages = self.pages.take(len(edges))
+            lines = stride.turn(edges, pages)
             self.mirror[lines] = pages
-            out[edges] = pages * self.plan.page_size
-        stride.positions += 1
-        stride.slots = out + 1
-        stride.inside = stride.inside - 1 if stride.inside else self.plan.to_edge(stride.positions)
-        stride.left -= 1
-        self.committed_len[rows] = self.allocated_len[rows] = stride.positions
-        return Grant(rows, table_torch.decode(self.tensors, lines, pages, out), stride.counts, evicted)
+        out = table_torch.grow(self.tensors, lines, pages, stride.step())
+        self.committed_len[stride.rows] = self.allocated_len[stride.rows] = stride.positions
+        return Grant(stride.rows, out, stride.counts, evicted)
 
     def reserve(self, rows: Any, tokens: Any) -> Grant:
         """Slots for drafts: at least `tokens` [batch] positions beyond committed_len have some, to a page's end, or to
@@ -173,7 +187,9 @@ class Ledger:
         _ask(tokens > 0, rows, "at least one token")
         begins = self.allocated_len[rows]
         stops = self.plan.reserved(self.committed_len[rows], begins, tokens)
-        return self._grow(rows, begins, stops)
+        more = begins < stops
+        out = self._grow(rows[more], begins[more], stops[more])
+        return Grant(rows, out.out_cache_loc, stops - begins, out.evicted)
 
     def commit(self, rows: Any, tokens: Any) -> None:
         """The first `tokens` [batch] of each row's reserved positions have KV now."""
@@ -207,9 +223,8 @@ class Ledger:
         duplicates, kept = own[begin:there], prefix.pages[begin:there]
         if len(duplicates):
             self.pages.give(duplicates)
-            lines = slice(line + begin, line + there)
-            self.mirror[lines] = kept
-            table_torch.write(self.tensors, lines, kept)
+            self.mirror[line + begin : line + there] = kept
+            table_torch.run(self.tensors, line + begin, self.plan.slots_of(kept))
         self._move_lock(row, prefix.node)
         self.protected_len[row] = end * self.plan.page_size
         return duplicates
@@ -258,36 +273,38 @@ class Ledger:
     def _listed(self, rows: Ints, begins: Ints) -> Pages:
         """The pages that positions [begin, allocated) of each row have and [0, begin) have not."""
         first, last = self.plan.pages_for(begins), self.plan.pages_for(self.allocated_len[rows])
-        return self.mirror[self.plan.lines(rows, first, last)].copy()
+        return self.mirror[self.plan.lines(rows, first, last)]
 
     def _grow(
-        self, rows: Ints, begins: Ints, stops: Ints, there: Where = NOWHERE, found: Pages = NO_PAGES
+        self, rows: Ints, begins: Ints, stops: Ints, fresh: Ints = NO_LINES, found: Sequence[Pages] = ()
     ) -> Grant:
-        """Positions [begin, stop) of each row get slots. found: pages to list besides, there. OutOfRoom."""
+        """Positions [begin, stop) of each row get slots; no such range is empty. OutOfRoom.
+
+        fresh: rows that start; found: the pages that each has matched, to be listed at its beginning.
+        """
         first, last = self.plan.pages_for(begins), self.plan.pages_for(stops)
         count = int((last - first).sum())
         evicted = self._make_room(count)
-        lines = self.plan.lines(rows, first, last)
-        new = pages = self.pages.take(count)
-        if len(found):
-            lines, pages = joined(there, lines), np.concatenate([found, new])
+        pages, lines = self.pages.take(count), self.plan.lines(rows, first, last)
         self.mirror[lines] = pages
+        if any(map(len, found)):
+            there = self.plan.lines(fresh, fresh * 0, np.array([len(each) for each in found]))
+            matched = np.concatenate(found)
+            self.mirror[there] = matched
+            lines, pages = np.concatenate([there, lines]), np.concatenate([matched, pages])
         self.allocated_len[rows] = stops
-        if self.plan.page_size == 1:
-            out = table_torch.decode(self.tensors, lines, pages, new.astype(np.int64))
-        else:
-            out = table_torch.extend(self.tensors, lines, pages, self.plan.columns(rows, begins, stops))
+        touched = self.mirror[self.plan.lines(rows, begins // self.plan.page_size, last)]
+        out = table_torch.grow(self.tensors, lines, pages, self.plan.slots(touched, begins, stops))
         return Grant(rows, out, stops - begins, evicted)
 
-    def _new_stride(self, rows: Ints) -> Stride:
+    def _new_stride(self, rows: Any) -> Stride:
         """These rows may decode, at least once."""
+        [rows] = _batch(rows)
         self._ask_held(rows)
         begins = self.committed_len[rows]
-        _ask(self.allocated_len[rows] == begins, rows, "no slots reserved")
+        _ask(self.allocated_len[rows] == begins, rows, UNRESERVED)
         _ask(begins < self.plan.context_len, rows, "a column that is free")
-        slots = self.plan.slots(self.mirror[self.plan.line_of(rows, begins)], begins)
-        left = self.plan.context_len - int(begins.max(initial=0))
-        self._stride = Stride(rows.tobytes(), begins, slots, np.ones_like(rows), self.plan.to_edge(begins), left)
+        self._stride = Stride(self.plan, rows, begins, self.mirror)
         return self._stride
 
     def _move_lock(self, row: int, node: Node) -> None:
@@ -310,6 +327,11 @@ def _batch(*columns: Any) -> list[Ints]:
     if any(column.ndim != 1 or len(column) != len(given[0]) for column in given):
         raise ValueError(f"a batch of shapes {[column.shape for column in given]}: expected one entry for each member")
     return [column.astype(np.int64, casting="same_kind" if len(column) else "unsafe") for column in given]
+
+
+def _ask_prefixes(prefixes: Sequence[Prefix], starting: Any) -> None:
+    if len(prefixes) != starting:
+        raise ValueError(f"{len(prefixes)} prefixes: expected one for each of {int(starting)} rows 0")
 
 
 def _ask(fine: npt.NDArray[np.bool_], rows: Ints, expected: str) -> None:

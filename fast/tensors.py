@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from kvledger.fast.plan import Plan
+from kvledger.fast.plan import Ints, Pages, Plan
 
 DTYPE = {np.dtype(np.int32): torch.int32, np.dtype(np.int64): torch.int64}
 
@@ -27,15 +24,13 @@ class Tensors:
         self.req_to_token = self.lines.view(rows + 1, -1)[:, : plan.context_len]
         self.offsets = torch.arange(plan.page_size, dtype=torch.int32, device=self.device)
 
-    def upload(self, *parts: npt.NDArray[Any] | slice) -> list[Any]:
+    def upload(self, *parts: Ints | Pages) -> list[torch.Tensor]:
         """The same numbers there: one copy from pinned memory, for which the host does not wait; on a CPU none.
 
-        A slice stays as it is. The pinned block is the caching allocator's, which gives it to nobody before the copy
-        has been done.
+        The pinned block is the caching allocator's, which gives it to nobody before the copy has been done.
         """
         if self.device.type == "cpu":
-            return [part if isinstance(part, slice) else torch.from_numpy(part) for part in parts]
-        arrays = [part for part in parts if not isinstance(part, slice)]
-        packed = torch.from_numpy(np.concatenate(arrays, dtype=np.int64)).pin_memory()
-        there = iter(packed.to(self.device, non_blocking=True).split([len(array) for array in arrays]))
-        return [part if isinstance(part, slice) else next(there).to(DTYPE[part.dtype]) for part in parts]
+            return [torch.from_numpy(part) for part in parts]
+        packed = torch.from_numpy(np.concatenate(parts, dtype=np.int64)).pin_memory()
+        there = packed.to(self.device, non_blocking=True).split([len(part) for part in parts])
+        return [new.to(DTYPE[old.dtype]) for new, old in zip(there, parts, strict=True)]

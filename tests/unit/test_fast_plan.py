@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
+from collections.abc import Mapping
 from random import Random
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="fast needs torch: pip install 'kvledger[fast]'")
 import numpy as np
 
-from kvledger.fast.plan import Ints, Plan, indices, joined, runs
+from kvledger.fast.plan import Ints, Plan
 
 WIDTH = 23  # columns: no multiple of 3, 4 or 16
 
@@ -36,9 +36,10 @@ class TokenByToken:
         """A line is new at the position that begins its page."""
         return [self.line(row, position) for position in range(start, stop) if position % self.page_size == 0]
 
-    def columns(self, row: int, start: int, stop: int) -> list[int]:
+    def slots(self, pages: Mapping[int, int], start: int, stop: int) -> list[int]:
+        """pages: by ordinal."""
         size = self.page_size
-        return [self.line(row, position) * size + position % size for position in range(start, stop)]
+        return [pages[position // size] * size + position % size for position in range(start, stop)]
 
 
 @pytest.mark.parametrize("page_size", [1, 3, 4, 16])
@@ -53,14 +54,8 @@ def test_each_index_is_as_token_by_token(page_size: int) -> None:
         batch = ints(*rows), ints(*starts), ints(*stops)
         assert plan.pages_for(batch[2]).tolist() == [by_token.pages(stop) for stop in stops]
         lines = plan.lines(batch[0], *map(plan.pages_for, batch[1:]))
-        assert indices(lines).tolist() == [line for member in members for line in by_token.lines(*member)]
-        columns = indices(plan.columns(*batch)).tolist()
-        assert columns == [column for member in members for column in by_token.columns(*member)]
+        assert lines.tolist() == [line for member in members for line in by_token.lines(*member)]
         assert plan.line_of(*batch[:2]).tolist() == [by_token.line(row, start) for row, start, _ in members]
-        edges = [place for place, start in enumerate(starts) if start % page_size == 0]
-        assert plan.at_edge(batch[1]).tolist() == edges
-        steps = [sum(1 for _ in takewhile(lambda at: at % page_size, range(start, WIDTH * 2))) for start in starts]
-        assert plan.to_edge(batch[1]) == min(steps, default=page_size)
 
 
 @pytest.mark.parametrize("page_size", [1, 3, 4, 16])
@@ -76,38 +71,54 @@ def test_what_is_reserved_reaches_a_pages_end_or_the_rows(page_size: int) -> Non
                 assert plan.reserved(ints(committed), ints(allocated), ints(tokens)).tolist() == [expected]
 
 
+@pytest.mark.parametrize("page_size", [1, 3, 4, 16])
+def test_slots_are_as_token_by_token(page_size: int) -> None:
+    """200 batches of rows of any pages, and in them of any ranges but empty ones."""
+    draw, plan, by_token = Random(page_size), Plan(page_size, WIDTH), TokenByToken(page_size)
+    for _ in range(200):
+        starts, stops, listed, slots, one_each = [], [], list[int](), list[int](), list[int]()
+        for _ in range(draw.randint(0, 5)):
+            start, stop = sorted(draw.sample(range(WIDTH + 1), 2))
+            touched = {position // page_size: draw.randint(1, 99) for position in range(start, stop)}
+            slots += by_token.slots(touched, start, stop)
+            one_each += by_token.slots(touched, start, start + 1)
+            starts.append(start)
+            stops.append(stop)
+            listed += touched.values()
+        pages = np.array(listed, np.int32)
+        assert plan.slots(pages, ints(*starts), ints(*stops)).tolist() == slots
+        whole = [page * page_size + offset for page in listed for offset in range(page_size)]
+        assert plan.slots_of(pages).tolist() == whole
+        first = np.array([slot // page_size for slot in one_each], np.int32)
+        assert plan.slot_of(first, ints(*starts)).tolist() == one_each
+
+
 def test_runs_of_numbers_one_behind_the_other() -> None:
-    """A single run is a slice; an empty one too, and no runs at all are an array."""
-    assert indices(runs(ints(5, 0, 9), ints(3, 0, 2))).tolist() == [5, 6, 7, 9, 10]
-    assert indices(runs(ints(), ints())).dtype == np.int64
-    assert runs(ints(5), ints(3)) == slice(5, 8) and indices(runs(ints(5), ints(0))).tolist() == []
-
-
-def test_one_behind_the_other() -> None:
-    """Slices that meet are one slice; of all others the numbers."""
-    assert joined(slice(4, 6), slice(6, 9)) == slice(4, 9)
-    assert indices(joined(slice(4, 6), slice(7, 9))).tolist() == [4, 5, 7, 8]
-    assert indices(joined(slice(4, 6), ints(1, 9))).tolist() == [4, 5, 1, 9]
-    assert indices(joined(ints(1, 9), slice(4, 6))).tolist() == [1, 9, 4, 5]
+    """Short ones, none, and more numbers than were ever wanted before."""
+    plan = Plan(1, 1)
+    assert plan.ragged(ints(5, 0, 9), ints(3, 0, 2)).tolist() == [5, 6, 7, 9, 10]
+    assert plan.ragged(ints(), ints()).dtype == np.int64
+    assert plan.ragged(ints(7, 3), ints(5_000, 1)).tolist() == [*range(7, 5_007), 3]
+    assert plan.ragged(ints(1), ints(2)).tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("page_size", [1, 3, 16])
-def test_a_table_with_more_columns_than_int32_can_count(page_size: int) -> None:
-    """Row 3,000 of a table of a million columns: beyond 2^31, as Python counts. Nothing is allocated for it."""
+def test_a_table_with_more_lines_than_int32_can_count(page_size: int) -> None:
+    """Rows beyond 2^31, and a row far down a table of a million columns, as Python counts. Nothing is allocated."""
     plan = Plan(page_size, 1_000_000)
     width = -(-1_000_000 // page_size)
-    batch = ints(3_000), ints(999_970), ints(1_000_000)
-    first = 3_000 * width * page_size + 999_970
-    assert first > 2**31
-    assert indices(plan.columns(*batch)).tolist() == list(range(first, first + 30))
-    two = (np.repeat(numbers, 2) for numbers in batch)
-    assert indices(plan.columns(*two)).tolist() == list(range(first, first + 30)) * 2
-    lines = plan.lines(ints(2**31), *map(plan.pages_for, batch[1:]))
-    assert indices(lines)[-1] == 2**31 * width + 999_999 // page_size
+    first, last = plan.pages_for(ints(999_970)), plan.pages_for(ints(1_000_000))
+    for row in (3_000_000, 2**31, 2**40):
+        assert row * width > 2**31
+        expected = range(row * width + -(-999_970 // page_size), (row + 1) * width)
+        assert plan.lines(ints(row), first, last).tolist() == list(expected)
+        assert plan.line_of(ints(row), ints(999_999)).tolist() == [(row + 1) * width - 1]
 
 
 def test_the_last_slot_that_int32_can_hold() -> None:
     """The pool of 2^31 slots, the padding page with them: its last page's last slot is 2^31 - 1."""
     for page_size in (1, 2, 16, 2**16):
-        last = np.array([2**31 // page_size - 1], np.int32)
-        assert Plan(page_size, page_size).slots(last, ints(page_size - 1)).tolist() == [2**31 - 1]
+        plan, last = Plan(page_size, page_size), np.array([2**31 // page_size - 1], np.int32)
+        assert plan.slot_of(last, ints(page_size - 1)).tolist() == [2**31 - 1]
+        assert plan.slots(last, ints(page_size - 1), ints(page_size)).tolist() == [2**31 - 1]
+        assert plan.slots_of(last)[-1] == 2**31 - 1
