@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     """Exit code. Raises WrongInput."""
     clock, cases = "wall" if args.wall else "cpu", chosen(args.only)
     if args.process is not None:
-        return served(args.process.strip("-"), cases, clock)
+        return served(args.process, cases, clock)
     found = Found(clock)
     hide = args.quiet or not sys.stderr.isatty()
     json_file.ask(args.json)
@@ -89,10 +89,11 @@ def said(engine: str, cases: list[Case], clock: str) -> Iterator[dict[str, Any]]
     if not engine and find_spec("torch") is None:
         raise WrongInput("needs torch: pip install 'kvledger[fast]'")
     python = ENGINES[engine].words if engine else [sys.executable, "-m", "kvledger"]
-    words = [*python, "bench", f"--process=-{engine}", *(["--wall"] if clock == "wall" else [])]
+    words = [*python, "bench", f"--process={engine}", *(["--wall"] if clock == "wall" else [])]
     ids = list(dict.fromkeys(case.id for case in cases))
     with tempfile.TemporaryFile("w+") as complaints:
-        with subprocess.Popen([*words, "--only", *ids], stdout=subprocess.PIPE, stderr=complaints, text=True) as process:
+        words += ["--only", *ids]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=complaints, text=True) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 yield json.loads(line)
@@ -108,6 +109,6 @@ def served(engine: str, cases: list[Case], clock: str) -> int:
     os.dup2(2, 1)
     from kvledger.fast.bench.process import serve  # torch, and the engine
 
-    mine = {case.key for case in cases if case.against == engine or not case.against and engine != "vllm"}
+    mine = {case.key for case in cases if case.against in (engine, "" if engine != "vllm" else engine)}
     serve(engine, mine, clock, lambda line: print(json.dumps(line), file=out, flush=True))
     return 0

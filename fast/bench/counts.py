@@ -24,7 +24,7 @@ KINDS = {"an extend": Extend, "a decode": Decode, "a release": Release}
 SMALL, LARGE, STEPS = 1, 1024, 1000
 
 
-class Counted(TorchDispatchMode):
+class Counted(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to mypy
     """Counts every operator that is dispatched while it is entered."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Operators:
 
 
 def operators(make: Make, size: int, kind: type) -> Operators:
-    """Of a batch of this size: prompts of 40 tokens on pages of 16, a decode onto a new page, a release."""
+    """Of a batch of this size: prompts of three pages, a decode that needs a new page for each, a release."""
     side, batch = make(World(size, 128, 8 * size, 16)), Fresh()(size)
     ops: Sequence[Op] = (Extend(batch, full(size, 48)), Decode(batch), Release(batch))
     for op in ops:
@@ -80,12 +80,11 @@ def syncs(make: Make, steps: int) -> int:
 
 
 def measure(what: str, ours: Make, theirs: Make | None) -> Measured:
-    """G6, of the call that `what` names, at both sizes; or G7. A count that depends on the batch is none: infinite."""
+    """G6, of the call that `what` names, at both sizes; or G7."""
     kind = next((kind for words, kind in KINDS.items() if words in what), None)
     if kind is None:
         count, other = syncs(ours, STEPS), None if theirs is None else float(syncs(theirs, STEPS))
         return Measured(None, count, count, count, count, other)
     small, large = (operators(ours, size, kind).all for size in (SMALL, LARGE))
-    value = float(large) if small == large else float("inf")
     other = None if theirs is None else float(operators(theirs, LARGE, kind).all)
-    return Measured(small, large, value, value, value, other)
+    return Measured(small, large, max(small, large), min(small, large), max(small, large), other)

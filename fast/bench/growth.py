@@ -1,14 +1,15 @@
-"""The cases of ours alone: what a call costs when pool, context or tree is larger, and what its double-free check does."""
+"""The cases of ours alone: what a call costs when pool, context or tree is larger, and what its double-free check
+costs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from kvledger.fast.bench.cases import Measured
-from kvledger.fast.bench.measure import ROUNDS, WARM, Clock, growth, race, share
+from kvledger.fast.bench.cases import ROUNDS, WARM, Measured
+from kvledger.fast.bench.measure import Clock, growth, race, share
 from kvledger.fast.bench.ours import Ours
 from kvledger.fast.bench.pools import W1, Load, decode, release
 from kvledger.fast.bench.trees import evict, match
@@ -18,12 +19,13 @@ from kvledger.fast.plan import Pages
 from kvledger.spec.world import World
 
 Make: TypeAlias = Callable[[World], Side]
+AnySide = TypeVar("AnySide", bound=Side)
 
 
 class Take(NamedTuple):
     """So many pages off the free list."""
 
-    count: int
+    pages: int
 
 
 class Stack:
@@ -34,7 +36,7 @@ class Stack:
         self.pages = FreeStack(world.pages, "page")
 
     def prepare(self, op: Take) -> Call:
-        return partial(self.pages.take, op.count)
+        return partial(self.pages.take, op.pages)
 
     def note(self, op: Take, pages: Pages) -> None:
         self.pages.give(pages)
@@ -42,7 +44,7 @@ class Stack:
 
 def take(pages: int) -> Load:
     """64 pages, a hundred times."""
-    rounds: Iterator[Sequence[Any]] = iter([[Take(64)] * 100] * (ROUNDS + WARM))
+    rounds: Iterator[Sequence[Any]] = iter([[Take(64)] * 100] * ROUNDS)
     return Load(World(1, 16, pages, 16), (), rounds, (Take,), 100)
 
 
@@ -74,14 +76,14 @@ def unchecked(world: World) -> Ours:
 SIZES: dict[str, tuple[Callable[[], Load], Callable[[], Load]]] = {
     "G1": (partial(release, 10_000, 32, together=False), partial(release, 1_000_000, 32, together=False)),
     "G2": (partial(take, 10_000), partial(take, 1_000_000)),
-    "G3": (partial(decode, 256, 16, 2048, 25_000), partial(decode, 256, 16, 32_768, 2_000_000)),
+    "G3": (partial(decode, 256, 16, 48, 2048, 20_000), partial(decode, 256, 16, 48, 32_768, 2_000_000)),
     "G4": (partial(evict, 1_000), partial(evict, 100_000)),
     "G5": (partial(match, 1024, 100), partial(match, 1024, 10_000)),
 }
-FEWER = {"G4": (partial(evict, 1_000, 2, 3), partial(evict, 100_000, 2, 3))}
+FEWER = {"G4": (partial(evict, 1_000, 2, WARM + 3), partial(evict, 100_000, 2, WARM + 3))}
 
 
-def ready(make: Make, load: Load) -> Side:
+def ready(make: Callable[[World], AnySide], load: Load) -> AnySide:
     """A contender that has done what comes before the clock starts."""
     side = make(load.world)
     for op in load.before:

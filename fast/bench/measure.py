@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kvledger.fast.bench.cases import Measured
+from kvledger.fast.bench.cases import WARM, Measured
 from kvledger.fast.bench.work import Op, Side
 
-ROUNDS, WARM = 15, 2
 Clock: TypeAlias = Callable[[], float]
 Times: TypeAlias = npt.NDArray[np.float64]
 Work: TypeAlias = Sequence[Op]

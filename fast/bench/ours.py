@@ -10,6 +10,7 @@ import numpy as np
 from kvledger.fast.bench.work import (
     MOST_NAMES,
     Call,
+    Chunk,
     Decode,
     Evict,
     Extend,
@@ -39,9 +40,10 @@ class Ours:
         ledger = self.ledger
         match op:
             case Extend(names, uptos, keys):
-                rows = self.rows[names]
-                starting = int((rows == 0).sum())
-                return partial(ledger.extend, rows, uptos, [ledger.admit(key) for key in keys or [NOTHING] * starting])
+                prefixes = [ledger.admit(key) for key in keys or [NOTHING] * len(names)]
+                return partial(ledger.extend, np.zeros(len(names), np.int64), uptos, prefixes)
+            case Chunk(names, uptos):
+                return partial(ledger.extend, self.rows[names], uptos)
             case Decode(names):
                 return partial(ledger.decode, self.rows[names])
             case Release(names):
@@ -72,7 +74,7 @@ class Ours:
 
     def slots(self, op: Any, result: Any) -> Slots | None:
         match op:
-            case Extend() | Decode():
+            case Extend() | Chunk() | Decode():
                 return np.asarray(result.out_cache_loc.numpy(), np.int64)
             case Match():
                 return slots_of(result.pages, self.world.page_size)
@@ -82,6 +84,9 @@ class Ours:
         row = self.rows[name]
         columns = self.ledger.tensors.req_to_token[row, : int(self.ledger.committed_len[row])]
         return np.asarray(columns.numpy(), np.int64)
+
+    def running(self) -> list[int]:
+        return [int(name) for name in np.flatnonzero(self.rows)]
 
     def free(self) -> Slots:
         return self.ledger.pages.free().astype(np.int64)

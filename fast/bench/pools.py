@@ -13,8 +13,8 @@ from functools import partial
 
 import numpy as np
 
-from kvledger.fast.bench.measure import ROUNDS, WARM
-from kvledger.fast.bench.work import Decode, Extend, Names, Op, Publish, Release, Tokens
+from kvledger.fast.bench.cases import ROUNDS
+from kvledger.fast.bench.work import Chunk, Decode, Extend, Names, Op, Publish, Release, Tokens
 from kvledger.spec.world import World
 
 Rng = np.random.Generator
@@ -79,7 +79,7 @@ def extend(size: int, page_size: int, calls: int) -> Load:
     world = World(size * calls, CONTEXT, 2 * most // page_size + PREFIXES, page_size)
 
     def rounds() -> Iterator[Sequence[Op]]:
-        for _ in range(ROUNDS + WARM):
+        for _ in range(ROUNDS):
             given = [Extend(names(size), uptos, keys) for keys, uptos in batches]
             yield [*given, Release(np.concatenate([op.names for op in given]))]
 
@@ -87,41 +87,42 @@ def extend(size: int, page_size: int, calls: int) -> Load:
 
 
 def chunk() -> Load:
-    """Two later chunks of each request, both from the middle of a page: 512 tokens behind 500 and 1012."""
+    """A later chunk of each request, from the middle of a page: 512 tokens behind 500."""
     size, names = 64, Fresh()
     world = World(size, 2048, 10_000, 16)
 
     def rounds() -> Iterator[Sequence[Op]]:
-        for _ in range(ROUNDS + WARM):
+        for _ in range(ROUNDS):
             batch = names(size)
-            yield [Extend(batch, full(size, 500)), Release(batch[:0]), Extend(batch, full(size, 1012)), Release(batch)]
+            yield [Extend(batch, full(size, 500)), Chunk(batch, full(size, 1012)), Release(batch)]
 
-    return Load(world, (), rounds(), (Extend,), 1)
+    return Load(world, (), rounds(), (Chunk,), 1)
 
 
 # ---- decode
 
 
-def decode(size: int, page_size: int, context_len: int = CONTEXT, pages: int = 0, edges: bool = True) -> Load:
-    """Steps of one batch, on and on. With edges a row is at a page's edge once in page_size steps; without, never in
-    what is timed: those steps are taken between the rounds."""
-    rng, names = np.random.default_rng(SEED), Fresh()
-    steps, batch = 32 if edges else page_size - 2, names(size)
-    lengths = rng.integers(1, 1024, size) if edges else full(size, 16 * page_size + 1)
-    most = (1024 + 32 * (ROUNDS + WARM)) // page_size + 2
-    world = World(size, context_len, pages or most * size, page_size)
+def decode(size: int, page_size: int, steps: int, context_len: int = CONTEXT, pages: int = 0) -> Load:
+    """Steps of one batch, on and on. A row is at a page's edge once in page_size steps."""
+    rng, batch = np.random.default_rng(SEED), Fresh()(size)
+    most = (1024 + steps * ROUNDS) // page_size + 2
+    rounds = ([Decode(batch)] * steps for _ in range(ROUNDS))
+    before = [Extend(batch, rng.integers(1, 1024, size))]
+    return Load(World(size, context_len, pages or most * size, page_size), before, rounds, (Decode,), steps)
+
+
+def inside(size: int, page_size: int, times: int) -> Load:
+    """Steps of one batch whose rows are never at a page's edge: over that they are taken in between."""
+    batch, steps = Fresh()(size), page_size - 2
+    pages = times * ROUNDS + 2
+    ends = iter(range(page_size + 1, pages * page_size, page_size))
+    before = [Extend(batch, full(size, 1))]
 
     def rounds() -> Iterator[Sequence[Op]]:
-        for _ in range(ROUNDS + WARM):
-            yield [Decode(batch)] * steps
+        for _ in range(ROUNDS):
+            yield [op for _ in range(times) for op in ([Decode(batch)] * steps + [Chunk(batch, full(size, next(ends)))])]
 
-    def without_edges() -> Iterator[Sequence[Op]]:
-        now = lengths.copy()
-        for _ in range(ROUNDS + WARM):
-            now += page_size
-            yield [*[Decode(batch)] * steps, Extend(batch, now.copy())]
-
-    return Load(world, [Extend(batch, lengths)], rounds() if edges else without_edges(), (Decode,), steps)
+    return Load(World(size, pages * page_size, pages * size, page_size), before, rounds(), (Decode,), steps * times)
 
 
 # ---- release
@@ -133,7 +134,7 @@ def release(pages: int, size: int = 64, together: bool = True) -> Load:
     world = World(size, 1024, pages, 16)
 
     def rounds() -> Iterator[Sequence[Op]]:
-        for _ in range(ROUNDS + WARM):
+        for _ in range(ROUNDS):
             ops: list[Op] = []
             for _ in range(times):
                 batch = names(size)
@@ -167,14 +168,14 @@ def step(size: int, prompt: int, output: int, pages: int, steps: int) -> Load:
         left[:] -= 1
 
     def rounds() -> Iterator[Sequence[Op]]:
-        for _ in range(ROUNDS + WARM):
+        for _ in range(ROUNDS):
             yield [op for _ in range(steps) for op in one()]
 
     before = [Extend(batch.copy(), prompts(size))]
     return Load(World(size, 2 * prompt + 2 * output, pages, 16), before, rounds(), (Release, Extend, Decode), steps)
 
 
-W1 = partial(step, 256, 1024, 256, 100_000, 48)
+W1 = partial(step, 256, 1024, 256, 100_000, 96)
 LOADS: dict[str, Callable[[], Load]] = {
     "E1": partial(extend, 1, 16, 32),
     "E2": partial(extend, 32, 16, 8),
@@ -183,10 +184,10 @@ LOADS: dict[str, Callable[[], Load]] = {
     "E5": partial(extend, 256, 1, 2),
     "E6": partial(extend, 1, 1, 32),
     "E7": chunk,
-    "D1": partial(decode, 256, 16),
-    "D2": partial(decode, 32, 16, edges=False),
-    "D3": partial(decode, 1024, 16),
-    "D4": partial(decode, 256, 1),
+    "D1": partial(decode, 256, 16, 64),
+    "D2": partial(inside, 32, 16, 8),
+    "D3": partial(decode, 1024, 16, 48),
+    "D4": partial(decode, 256, 1, 128),
     "F1": partial(release, 100_000),
     "F2": partial(release, 1_000_000),
     "W1": W1,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kvledger.fast.bench.cases import COUNT, MISS, RATIO, SHARE, Case, Measured, verdict
+from kvledger.fast.bench.cases import COUNT, MISS, RATIO, SHARE, TIMED, Case, Measured, verdict
 from kvledger.tests.engines.venvs import ENGINES
 from kvledger.tests.kit.calibration import ROUNDS
 
@@ -18,7 +18,8 @@ CLOCKS = {"cpu": "thread CPU time", "wall": "wall clock"}
 
 @dataclass
 class Found:
-    """What the processes have said so far. equal: engine -> steps in which it did as ours; different: where not."""
+    """What the processes have said so far. equal: who was compared, and in how many steps; different: where one did
+    not do the same."""
 
     clock: str
     measured: dict[str, Measured] = field(default_factory=dict)
@@ -48,7 +49,7 @@ def table(cases: Sequence[Case], found: Found) -> str:
     """All of it. Lines of a case: the contender's microseconds, ours, the value, must, reach, the word."""
     lines = [*head(cases, found), ""]
     if found.different:
-        return "\n".join([*lines, f"different   {found.different}", "nothing is timed of contenders that do not do the same"])
+        return "\n".join([*lines, f"different   {found.different}"])
     for ratios in (True, False):
         some = [case for case in cases if (case.kind == RATIO) == ratios]
         if some:
@@ -61,39 +62,39 @@ def head(cases: Sequence[Case], found: Found) -> list[str]:
     torch = f"torch {found.versions.get('torch', '?')}, numpy {found.versions.get('numpy', '?')}"
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     against = [f"{name} {found.versions[name]} (real code)" for name in ENGINES if name in found.versions]
-    lines = [f"machine     {os.cpu_count()} cores, {platform.machine()}, {torch}, 1 thread, {CLOCKS[found.clock]}{load}"]
+    lines = [f"machine     {os.cpu_count()} cores, {platform.machine()}, {torch}{load}"]
+    lines.append(f"clock       {CLOCKS[found.clock]}, 1 thread, median of {TIMED} rounds in turns")
     if found.calibrated:
-        lines.append(f"calibrated  {min(found.calibrated):.2f} s for {ROUNDS:,} steps of plain Python")
+        lines.append(f"calibrated  {min(found.calibrated):.3f} s for {ROUNDS:,} steps of plain Python")
     if against:
         lines.append(f"against     {', '.join(against)}")
-    for engine, steps in found.equal.items():
-        what = "slots, tables, free lists in order" if engine == "sglang" else "tables and free pages, renamed"
-        lines.append(f"equal       {engine}: {what}: {steps:,} steps, 0 differences")
-    absent = dict.fromkeys(case.against for case in cases if case.against and case.against not in found.versions)
-    return lines + [f"not compared: {name} is not set up, kvledger engines setup {name}" for name in absent if not found.different]
+    lines += [f"equal       {what}: {steps:,} steps, 0 differences" for what, steps in found.equal.items()]
+    absent = dict.fromkeys(case.against for case in cases if case.against and not ENGINES[case.against].is_set_up)
+    return lines + [f"not compared: {name} is not set up, kvledger engines setup {name}" for name in absent]
 
 
 def titles(ratios: bool) -> str:
-    """Over the lines of ratios, and over the others."""
+    """Over the lines of ratios, and over the others: there small and large are microseconds, or counts."""
     theirs, ours = ("theirs us", "ours us") if ratios else ("small", "large")
     value = "ratio (q25..q75)" if ratios else "ours"
-    return f"{'id':<4}{'case':<40}{theirs:>10}{ours:>9}  {value:<21}{'must':>7}{'reach':>8}  {'' if ratios else 'sglang '}verdict"
+    beside = "" if ratios else "sglang "
+    return f"{'id':<4}{'case':<36}{theirs:>10}{ours:>8}  {value:<20}{'must':>6}{'reach':>7}  {beside}verdict"
 
 
 def line(case: Case, measured: Measured | None) -> str:
     """One case."""
     must = "-" if case.must is None else shown(case, case.must)
     sign = ">=" if case.kind == RATIO else "<="
-    ends = f"{sign + must if case.must is not None else must:>7}{shown(case, case.reach):>8}"
+    ends = f"{sign + must if case.must is not None else must:>6}{shown(case, case.reach):>7}"
     word = verdict(case, measured)
     if measured is None:
-        return f"{case.id:<4}{case.what:<40}{'':>10}{'':>9}  {'':<21}{ends}  {word}"
+        return f"{case.id:<4}{case.what:<36}{'':>10}{'':>8}  {'':<20}{ends}  {word}"
     value = shown(case, measured.value)
-    if case.kind != COUNT:
+    if case.kind != COUNT or measured.q25 != measured.q75:
         value += f" ({shown(case, measured.q25)}..{shown(case, measured.q75)})"
     beside = "" if case.kind == RATIO else f"{'-' if measured.beside is None else shown(case, measured.beside):<7}"
     theirs = "" if measured.theirs is None else figure(measured.theirs)
-    return f"{case.id:<4}{case.what:<40}{theirs:>10}{figure(measured.ours):>9}  {value:<21}{ends}  {beside}{word}"
+    return f"{case.id:<4}{case.what:<36}{theirs:>10}{figure(measured.ours):>8}  {value:<20}{ends}  {beside}{word}"
 
 
 def shown(case: Case, value: float) -> str:
@@ -101,7 +102,7 @@ def shown(case: Case, value: float) -> str:
     if case.kind == SHARE:
         return f"{value:.0%}"
     if case.kind == COUNT:
-        return f"{value:.0f}" if value != float("inf") else "varies"
+        return f"{value:.0f}"
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 or value == int(value) else f"{value:.2f}"
 
 

@@ -10,7 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from kvledger.fast.bench.work import MOST_NAMES, Call, Decode, Evict, Extend, Insert, Match, Publish, Release, Slots
+from kvledger.fast.bench.work import (
+    MOST_NAMES,
+    Call,
+    Chunk,
+    Decode,
+    Evict,
+    Extend,
+    Insert,
+    Match,
+    Publish,
+    Release,
+    Slots,
+)
 from kvledger.spec.world import World
 from kvledger.tests.engines.sglang_start import VERSION as VERSION
 
@@ -55,9 +67,14 @@ class SGLang:
     def prepare(self, op: Any) -> Call:
         match op:
             case Extend(names, uptos, keys):
-                begins = self.lengths[names] if self.rows[names[0]] else self.admitted(names, keys)
-                self.lengths[names] = uptos
-                return self.prepared_extend(names, begins, uptos)
+                begins = self.admitted(names, keys)
+                prefixes = [self.reqs[name].found if name in self.reqs else NO_PREFIX for name in names.tolist()]
+                last = torch.tensor([int(prefix[-1]) if len(prefix) else -1 for prefix in prefixes])
+                return partial(self.start, *self.grown(names, begins, uptos), last, prefixes)
+            case Chunk(names, uptos):
+                begins, rows = self.lengths[names], self.rows[names]
+                grown = self.grown(names, begins, uptos)
+                return partial(self.go_on, *grown, rows.tolist(), torch.from_numpy(rows), begins.tolist())
             case Decode(names):
                 now = torch.from_numpy(self.lengths[names])
                 self.lengths[names] += 1
@@ -82,21 +99,21 @@ class SGLang:
 
     # ---- what is timed
 
-    def start(self, begins: Any, uptos: Any, counts: Any, last_loc: Any, total: int, prefixes: Any) -> Any:
+    def start(self, lengths: Any, total: int, last_loc: Any, prefixes: list[Any]) -> Any:
         """Rows, slots, and both written to the table."""
         rows = self.pool.alloc_rows(len(prefixes))
-        there = torch.tensor(rows, dtype=torch.int64)
-        return rows, self.grow(there, begins, uptos, counts, last_loc, total, prefixes)
+        return rows, self.grow(lengths, total, torch.tensor(rows, dtype=torch.int64), last_loc, prefixes)
 
-    def go_on(self, rows: list[int], there: Any, begins: Any, uptos: Any, counts: Any, ends: Any, total: int) -> Any:
+    def go_on(self, lengths: Any, total: int, rows: list[int], there: Any, begins: list[int]) -> Any:
         """A later chunk: its prefix is read from the row."""
         table = self.pool.req_to_token
-        prefixes = [table[row][:end].to(torch.int64) for row, end in zip(rows, ends, strict=True)]
+        prefixes = [table[row][:begin].to(torch.int64) for row, begin in zip(rows, begins, strict=True)]
         last_loc = torch.cat([prefix[-1:] for prefix in prefixes]) if self.world.page_size > 1 else None
-        return rows, self.grow(there, begins, uptos, counts, last_loc, total, prefixes)
+        return rows, self.grow(lengths, total, there, last_loc, prefixes)
 
-    def grow(self, rows: Any, begins: Any, uptos: Any, counts: Any, last_loc: Any, total: int, prefixes: Any) -> Any:
+    def grow(self, lengths: Any, total: int, rows: Any, last_loc: Any, prefixes: list[Any]) -> Any:
         """Slots, written to the table."""
+        begins, uptos, counts = lengths
         if self.world.page_size == 1:
             out = self.allocator.alloc(total)
         else:
@@ -147,14 +164,11 @@ class SGLang:
                 self.reqs[name].found = found
         return begins
 
-    def prepared_extend(self, names: Any, begins: Any, uptos: Any) -> Call:
-        rows, total = self.rows[names], int((uptos - begins).sum())
-        lengths = [torch.from_numpy(np.array(each)) for each in (begins, uptos, uptos - begins)]
-        if rows[0]:
-            return partial(self.go_on, rows.tolist(), torch.from_numpy(rows), *lengths, begins.tolist(), total)
-        prefixes = [self.reqs[name].found if name in self.reqs else NO_PREFIX for name in names.tolist()]
-        last = [int(prefix[-1]) if len(prefix) else -1 for prefix in prefixes]
-        return partial(self.start, *lengths, torch.tensor(last, dtype=torch.int64), total, prefixes)
+    def grown(self, names: Any, begins: Any, uptos: Any) -> tuple[Any, int]:
+        """From where to where each grows, by how much, and all of them together."""
+        self.lengths[names] = uptos
+        counts = uptos - begins
+        return [torch.from_numpy(np.array(each)) for each in (begins, uptos, counts)], int(counts.sum())
 
     def req(self) -> Any:
         """What a checkpoint reads of a request."""
@@ -175,7 +189,7 @@ class SGLang:
 
     def slots(self, op: Any, result: Any) -> Slots | None:
         match op:
-            case Extend():
+            case Extend() | Chunk():
                 return np.asarray(result[1].numpy(), np.int64)
             case Decode() | Match():
                 return np.asarray(result.numpy(), np.int64)
@@ -183,6 +197,9 @@ class SGLang:
 
     def row(self, name: int) -> Slots:
         return np.asarray(self.pool.req_to_token[int(self.rows[name]), : int(self.lengths[name])].numpy(), np.int64)
+
+    def running(self) -> list[int]:
+        return [int(name) for name in np.flatnonzero(self.rows)]
 
     def free(self) -> Slots:
         return np.asarray(self.allocator.get_all_free_pages().numpy(), np.int64)

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from kvledger.fast.bench.measure import ROUNDS, WARM
+from kvledger.fast.bench.cases import ROUNDS
 from kvledger.fast.bench.pools import SEED, Load, Rng, tokens
 from kvledger.fast.bench.work import Evict, Insert, Match, Op, Tokens
 from kvledger.spec.world import World
@@ -26,40 +26,40 @@ def world_for(count: int, length: int) -> World:
     return World(1, PAGE_SIZE, count * length // PAGE_SIZE + 1, PAGE_SIZE)
 
 
-def match(length: int, count: int, calls: int = 64) -> Load:
+def match(length: int, count: int, calls: int = 192) -> Load:
     """Sequences that are there, in any order."""
     rng = np.random.default_rng(SEED)
     there = list(sequences(rng, count, length))
 
     def rounds() -> Iterator[Sequence[Op]]:
-        for _ in range(ROUNDS + WARM):
+        for _ in range(ROUNDS):
             yield [Match(there[at]) for at in rng.integers(0, count, calls)]
 
     return Load(world_for(count, length), [Insert(each) for each in there], rounds(), (Match,), calls)
 
 
-def insert(length: int, count: int, calls: int = 32) -> Load:
+def insert(length: int, count: int, calls: int = 96) -> Load:
     """Sequences that are new, into a tree that grows."""
     rng = np.random.default_rng(SEED)
-    new = sequences(rng, count + calls * (ROUNDS + WARM), length)
+    new = sequences(rng, count + calls * ROUNDS, length)
     before = [Insert(next(new)) for _ in range(count)]
 
     def rounds() -> Iterator[Sequence[Op]]:
-        for _ in range(ROUNDS + WARM):
+        for _ in range(ROUNDS):
             yield [Insert(next(new)) for _ in range(calls)]
 
-    return Load(world_for(count + calls * (ROUNDS + WARM), length), before, rounds(), (Insert,), calls)
+    return Load(world_for(count + calls * ROUNDS, length), before, rounds(), (Insert,), calls)
 
 
-def evict(leaves: int, calls: int = 16, counted: int = ROUNDS) -> Load:
+def evict(leaves: int, calls: int = 64, times: int = ROUNDS) -> Load:
     """The least recently used leaf of one page, of so many under the root; as many new ones come between the rounds."""
     rng = np.random.default_rng(SEED)
-    pages = rng.permutation(np.arange((leaves + calls * (counted + WARM)) * PAGE_SIZE, dtype=np.int32).reshape(-1, PAGE_SIZE))
-    new = iter(pages)
+    count = (leaves + calls * times) * PAGE_SIZE
+    new = iter(rng.permutation(np.arange(count, dtype=np.int32).reshape(-1, PAGE_SIZE)))
     before = [Insert(next(new)) for _ in range(leaves)]
 
     def rounds() -> Iterator[Sequence[Op]]:
-        for _ in range(counted + WARM):
+        for _ in range(times):
             yield [*[Evict(1)] * calls, *(Insert(next(new)) for _ in range(calls))]
 
     return Load(world_for(leaves + calls, PAGE_SIZE), before, rounds(), (Evict,), calls)

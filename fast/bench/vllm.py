@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from kvledger.fast.bench.ours import slots_of
-from kvledger.fast.bench.work import MOST_NAMES, Call, Decode, Extend, Release, Slots
+from kvledger.fast.bench.work import MOST_NAMES, Call, Chunk, Decode, Extend, Release, Slots
 from kvledger.spec.world import World
-from kvledger.tests.engines import vllm as start
+from kvledger.tests.engines.vllm import DECLARED
 
 # isort: split
 from vllm.v1.core.block_pool import BlockPool
 
-VERSION = start.DECLARED.version
+VERSION = DECLARED.version
 
 
 class VLLM:
@@ -29,7 +29,7 @@ class VLLM:
 
     def prepare(self, op: Any) -> Call:
         match op:
-            case Extend(names, uptos):
+            case Extend(names, uptos) | Chunk(names, uptos):
                 return partial(self.take, *self.grown(names, uptos))
             case Decode(names):
                 return partial(self.take, *self.grown(names, self.lengths[names] + 1))
@@ -65,6 +65,9 @@ class VLLM:
     def row(self, name: int) -> Slots:
         pages = [block.block_id for block in self.blocks[name]]
         return slots_of(pages, self.world.page_size)[: self.lengths[name]]
+
+    def running(self) -> list[int]:
+        return list(self.blocks)
 
     def free(self) -> Slots:
         return np.array([block.block_id for block in self.pool.free_block_queue.get_all_free_blocks()], np.int64)

@@ -21,11 +21,18 @@ MOST_NAMES = 1 << 18
 
 
 class Extend(NamedTuple):
-    """All of these start, or all go on. keys: what each that starts may find in the cache; () is nothing for all."""
+    """All of these start. keys: what each may find in the cache; () is nothing for all."""
 
     names: Names
-    uptos: npt.NDArray[np.int64]
+    uptos: Names
     keys: Sequence[Tokens] = ()
+
+
+class Chunk(NamedTuple):
+    """All of these have started, and go on prefilling."""
+
+    names: Names
+    uptos: Names
 
 
 class Decode(NamedTuple):
@@ -66,7 +73,7 @@ class Evict(NamedTuple):
     pages: int
 
 
-Op: TypeAlias = Extend | Decode | Release | Publish | Insert | Match | Evict
+Op: TypeAlias = Extend | Chunk | Decode | Release | Publish | Insert | Match | Evict
 Call: TypeAlias = Callable[[], Any]
 
 
@@ -93,6 +100,10 @@ class Shown(Side, Protocol):
 
     def row(self, name: int, /) -> Slots:
         """The slots of a running request, in order."""
+        ...
+
+    def running(self) -> list[int]:
+        """The names of all requests that run."""
         ...
 
     def free(self) -> Slots:
