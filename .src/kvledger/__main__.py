@@ -31,6 +31,7 @@ COMMANDS = {
     "explore": ("kvledger.spec.explore", "visit every state of a small world"),
     "explain": ("kvledger.tests.report.explain", "say in words what a stored trace shows"),
     "zoo": ("kvledger.tests.zoo.hunt", "hunt the faults that the kit must catch"),
+    "bench": ("kvledger.fast.bench.command", "time the fast ledger against SGLang's and vLLM's own pools"),
     "needs": ("kvledger.tests.law.needs", "delete each guard of the law in turn, and see what it changes"),
 }
 EXAMPLES = """examples:
