@@ -39,7 +39,7 @@ from kvledger.fast.stride import Stride
 from kvledger.fast.tensors import Tensors
 from kvledger.spec.world import World
 
-NO_LINES: Ints = np.empty(0, np.int64)
+NONE: Ints = np.empty(0, np.int64)
 UNRESERVED = "no slots reserved"
 ABOVE = "a seq_len above what it has, within its row"
 
@@ -59,9 +59,9 @@ class Ledger:
     """Rows 1..world.rows, pages 1..world.pages, the prefix cache, and the table. WrongInput, from the world, if int32
     cannot number its slots.
 
-    protected_len, committed_len, allocated_len: int64 [rows + 1], by row; true of rows that are held only. mirror: the
-    page that each line of the table lists, int32 [(rows + 1) * width], the authority for what goes back. locked: by
-    row, the node it reads under a lock.
+    protected_len, committed_len, allocated_len: int64 [rows + 1], by row; true of rows that are held only, and until
+    the next call. mirror: the page that each line of the table lists, int32 [(rows + 1) * width], the authority for
+    what goes back. locked: by row, the node it reads under a lock.
     """
 
     def __init__(self, world: World, device: torch.device | str = "cpu") -> None:
@@ -72,9 +72,21 @@ class Ledger:
         self.cache = PrefixCache(world.page_size)
         self.tensors = Tensors(world.rows, self.plan, device)
         self.mirror: Pages = np.zeros((world.rows + 1) * self.plan.width, np.int32)
-        self.protected_len, self.committed_len, self.allocated_len = np.zeros((3, world.rows + 1), np.int64)
+        self.protected_len, self._committed_len, self._allocated_len = np.zeros((3, world.rows + 1), np.int64)
         self.locked: list[Node] = [self.cache.root] * (world.rows + 1)
         self._stride: Stride | None = None
+
+    @property
+    def committed_len(self) -> Ints:
+        """Positions [0, committed_len) of a row have KV."""
+        self._settle()
+        return self._committed_len
+
+    @property
+    def allocated_len(self) -> Ints:
+        """Positions [0, allocated_len) of a row have slots."""
+        self._settle()
+        return self._allocated_len
 
     # ---- a request comes
 
@@ -117,18 +129,17 @@ class Ledger:
             _ask(self.allocated_len[going] == self.committed_len[going], going, UNRESERVED)
         begins = self.committed_len[rows]
         if prefixes:
-            begins[starting] = [len(prefix.pages) * self.plan.page_size for prefix in prefixes]
+            begins[starting] = matched = np.array([len(prefix.pages) for prefix in prefixes]) * self.plan.page_size
         _ask((begins < stops) & (stops <= self.plan.context_len), rows, ABOVE)
         if not prefixes:
             grant = self._grow(rows, begins, stops)
         else:
-            rows[starting] = self.rows.next(len(prefixes))
-            fresh = rows[starting]
-            grant = self._grow(rows, begins, stops, fresh, [prefix.pages for prefix in prefixes])
+            rows[starting] = fresh = self._next_rows(len(prefixes))
+            grant = self._grow(rows, begins, stops, fresh, matched, [prefix.pages for prefix in prefixes])
             self.rows.take(len(prefixes))
+            self.protected_len[fresh] = matched
             for row, prefix in zip(fresh.tolist(), prefixes, strict=True):
                 self.locked[row] = prefix.node
-            self.protected_len[fresh] = begins[starting]
         self.committed_len[rows] = stops
         return grant
 
@@ -147,7 +158,7 @@ class Ledger:
             raise ValueError(f"row {row}: expected {ABOVE}")
 
         if prefixes:
-            [row] = self.rows.next(1).tolist()
+            row = int(self._next_rows(1)[0])
         first, last = self.plan.pages_for(begin), self.plan.pages_for(stop)
         evicted = self._make_room(last - first)
         line = row * self.plan.width
@@ -168,16 +179,17 @@ class Ledger:
         stride = self._stride
         if stride is None or not stride.goes_on(rows):
             stride = self._new_stride(rows)
-        lines, pages, evicted = NO_LINES, NO_PAGES, NO_PAGES
         edges = stride.edges()
-        if len(edges):
-            evicted = self._make_room(len(edges))
-            pages = self.pages.take(len(edges))
-            lines = stride.turn(edges, pages)
-            self.mirror[lines] = pages
-        out = table_torch.grow(self.tensors, lines, pages, stride.step())
-        self.committed_len[stride.rows] = self.allocated_len[stride.rows] = stride.positions
-        return Grant(stride.rows, out, stride.counts, evicted)
+        if not len(edges):
+            [out] = self.tensors.upload(stride.step())
+            return Grant(stride.rows, out, stride.counts, NO_PAGES)
+        evicted = self._make_room(len(edges))
+        pages = self.pages.take(len(edges))
+        lines = stride.turn(edges, pages)
+        self.mirror[lines] = pages
+        return Grant(
+            stride.rows, table_torch.grow(self.tensors, lines, pages, stride.step()), stride.counts, evicted
+        )
 
     def reserve(self, rows: Any, tokens: Any) -> Grant:
         """Slots for drafts: at least `tokens` [batch] positions beyond committed_len have some, to a page's end, or to
@@ -263,6 +275,12 @@ class Ledger:
 
     # ---- what the methods share
 
+    def _next_rows(self, count: int) -> Ints:
+        """Those that go next; they stay free. OutOfRoom."""
+        if count > self.rows.available:
+            raise OutOfRoom("rows")
+        return self.rows.free()[:count].astype(np.int64)
+
     def _make_room(self, num_pages: int) -> Pages:
         """So many pages are free; only what is missing is evicted, and returned. OutOfRoom, before that."""
         missing = num_pages - self.pages.available
@@ -276,26 +294,35 @@ class Ledger:
         return self.mirror[self.plan.lines(rows, first, last)]
 
     def _grow(
-        self, rows: Ints, begins: Ints, stops: Ints, fresh: Ints = NO_LINES, found: Sequence[Pages] = ()
+        self, rows: Ints, begins: Ints, stops: Ints, fresh: Ints = NONE, matched: Ints = NONE, found: Any = ()
     ) -> Grant:
         """Positions [begin, stop) of each row get slots; no such range is empty. OutOfRoom.
 
-        fresh: rows that start; found: the pages that each has matched, to be listed at its beginning.
+        fresh: rows that start; matched: how many tokens each has found, in these pages, which its row lists too.
         """
         first, last = self.plan.pages_for(begins), self.plan.pages_for(stops)
         count = int((last - first).sum())
         evicted = self._make_room(count)
-        pages, lines = self.pages.take(count), self.plan.lines(rows, first, last)
-        self.mirror[lines] = pages
-        if any(map(len, found)):
-            there = self.plan.lines(fresh, fresh * 0, np.array([len(each) for each in found]))
-            matched = np.concatenate(found)
-            self.mirror[there] = matched
-            lines, pages = np.concatenate([there, lines]), np.concatenate([matched, pages])
+        new, lines = self.pages.take(count), self.plan.lines(rows, first, last)
+        self.mirror[lines] = pages = new
+        if np.count_nonzero(matched):
+            pages = np.concatenate([*found, new])
+            lines = np.concatenate([self.plan.lines(fresh, fresh * 0, self.plan.pages_for(matched)), lines])
+            self.mirror[lines] = pages
         self.allocated_len[rows] = stops
-        touched = self.mirror[self.plan.lines(rows, begins // self.plan.page_size, last)]
+        touched = new
+        if np.count_nonzero(begins % self.plan.page_size):  # a page that was there goes on
+            touched = self.mirror[self.plan.lines(rows, begins // self.plan.page_size, last)]
         out = table_torch.grow(self.tensors, lines, pages, self.plan.slots(touched, begins, stops))
         return Grant(rows, out, stops - begins, evicted)
+
+    def _settle(self) -> None:
+        """What a batch has decoded since somebody last asked is written down."""
+        stride = self._stride
+        if stride is not None and stride.taken:
+            lengths = self._committed_len[stride.rows] + stride.taken
+            self._committed_len[stride.rows] = self._allocated_len[stride.rows] = lengths
+            stride.taken = 0
 
     def _new_stride(self, rows: Any) -> Stride:
         """These rows may decode, at least once."""
@@ -315,6 +342,7 @@ class Ledger:
 
     def _ask_held(self, rows: Ints) -> None:
         """They are, and something else than a decode is about to happen to them, or to one of them first."""
+        self._settle()
         self._stride = None
         _ask(self.rows.taken(rows), rows, "a row that is held")
         if len(self.rows.repeated(rows)):

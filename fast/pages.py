@@ -65,17 +65,14 @@ class FreeStack:
         self.place[numbers] = TAKEN
         return again
 
-    def next(self, count: int) -> Pages:
-        """The so many that go next; they stay free. OutOfRoom if there are fewer."""
-        if count > self.available:
-            raise OutOfRoom(f"{self.what}s")
-        return self.stack[self.head : self.head + count].copy()
-
     def take(self, count: int) -> Pages:
         """So many. OutOfRoom if there are fewer."""
-        numbers = self.next(count)
+        stop = self.head + count
+        if stop > len(self.stack):
+            raise OutOfRoom(f"{self.what}s")
+        numbers = self.stack[self.head : stop].copy()
         self.place[numbers] = TAKEN
-        self.head += count
+        self.head = stop
         return numbers
 
     def check(self, numbers: Ints | Pages) -> None:

@@ -55,12 +55,12 @@ class Plan:
             return pages.astype(np.int64)
         firsts, counts = pages * np.int64(self.page_size), np.full(len(pages), self.page_size)
         touched = self.pages_for(stops) - starts // self.page_size
-        last = np.cumsum(touched) - 1
-        first = last - touched + 1
+        ends = np.cumsum(touched)
+        counts[ends - 1] -= -stops % self.page_size
         skipped = starts % self.page_size
-        firsts[first] += skipped
-        counts[first] -= skipped
-        counts[last] -= -stops % self.page_size
+        if np.count_nonzero(skipped):
+            firsts[ends - touched] += skipped
+            counts[ends - touched] -= skipped
         return self.ragged(firsts, counts)
 
     def slots_of(self, pages: Pages) -> Ints:

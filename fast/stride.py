@@ -14,29 +14,31 @@ from kvledger.fast.plan import Ints, Pages, Plan
 class Stride:
     """Rows, int64 [batch], of which none is full or has slots reserved. Void as soon as anything else happens to one.
 
-    positions: where the next token of each goes. counts: one for each. steps: how many are left until a row is full.
+    counts: one for each. steps: how many are left until a row is full. taken: how many no length knows of yet.
     """
 
     def __init__(self, plan: Plan, rows: Ints, positions: Ints, mirror: Pages) -> None:
-        self.rows, self.positions, self.counts = rows, positions, np.ones_like(rows)
+        self.rows, self.counts = rows, np.ones_like(rows)
         self.rows.flags.writeable = self.counts.flags.writeable = False  # they are handed out at every step
         self.key, self.page_size = rows.tobytes(), plan.page_size
+        self.taken = 0
         self.steps = plan.context_len - int(positions.max(initial=0))
         self.slots = plan.slot_of(mirror[plan.line_of(rows, positions)], positions)  # of a row at an edge: nothing yet
         self.lines = rows * plan.width + plan.pages_for(positions)  # where the next page of each is listed
         phases = positions % plan.page_size
-        self.by_phase = np.argsort(phases)
+        short = phases.astype(np.uint16) if plan.page_size <= 2**16 else phases  # sorted by counting
+        self.by_phase = short.argsort(kind="stable")  # so that pages go in the order of the batch
         self.groups = [0, *np.cumsum(np.bincount(phases, minlength=plan.page_size)).tolist()]
         self.phase = 0  # of those whose next position begins a page
 
     def goes_on(self, rows: object) -> bool:
         """Whether these are its rows, and none of them is full."""
         return (
-            self.steps > 0
-            and isinstance(rows, np.ndarray)
-            and rows.dtype == np.int64
-            and rows.ndim == 1
+            isinstance(rows, np.ndarray)
+            and rows.dtype is self.rows.dtype
+            and rows.shape == self.rows.shape
             and rows.tobytes() == self.key
+            and self.steps > 0
         )
 
     def edges(self) -> Ints:
@@ -45,16 +47,20 @@ class Stride:
 
     def turn(self, edges: Ints, pages: Pages) -> Ints:
         """Those have got these pages. Returns the lines where they are listed."""
+        firsts = pages * np.int64(self.page_size)
+        if len(edges) == len(self.rows):
+            lines, self.lines, self.slots = self.lines, self.lines + 1, firsts
+            return lines
         lines = self.lines[edges]
         self.lines[edges] = lines + 1
-        self.slots[edges] = pages * self.page_size
+        self.slots[edges] = firsts
         return lines
 
     def step(self) -> Ints:
         """One token for each row. Returns the slots. [batch]"""
         slots = self.slots
         self.slots = slots + 1
-        self.positions += 1
         self.steps -= 1
+        self.taken += 1
         self.phase = (self.phase or self.page_size) - 1
         return slots

@@ -8,6 +8,7 @@ plan, int64 [n]; pages: int32 [n].
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from kvledger.fast.plan import Ints, Pages
@@ -26,15 +27,12 @@ def grow(tensors: Tensors, lines: Ints, pages: Pages, slots: Ints) -> torch.Tens
     """Each line lists its page; and these slots, on the device. int64 [slots]"""
     if not len(pages):
         [out] = tensors.upload(slots)
-    else:
+        return out
+    size = len(tensors.offsets)
+    if size == 1:  # a page is its slot
         there, listed, out = tensors.upload(lines, pages, slots)
-        _fill(tensors, there, listed)
-    return out
-
-
-def _fill(tensors: Tensors, lines: torch.Tensor, pages: torch.Tensor) -> None:
-    if len(tensors.offsets) == 1:  # a page of one slot has its number
-        tensors.columns.index_copy_(0, lines, pages)
+        tensors.columns.scatter_(0, there, listed)
     else:
-        slots = torch.add(tensors.offsets, pages.unsqueeze(1), alpha=len(tensors.offsets))
-        tensors.lines.index_copy_(0, lines, slots)
+        there, listed, out = tensors.upload(lines, pages[:, np.newaxis], slots)
+        tensors.lines.index_copy_(0, there, torch.add(tensors.offsets, listed, alpha=size))
+    return out

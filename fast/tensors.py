@@ -25,12 +25,13 @@ class Tensors:
         self.offsets = torch.arange(plan.page_size, dtype=torch.int32, device=self.device)
 
     def upload(self, *parts: Ints | Pages) -> list[torch.Tensor]:
-        """The same numbers there: one copy from pinned memory, for which the host does not wait; on a CPU none.
+        """The same arrays there: one copy from pinned memory, for which the host does not wait; on a CPU none.
 
         The pinned block is the caching allocator's, which gives it to nobody before the copy has been done.
         """
         if self.device.type == "cpu":
             return [torch.from_numpy(part) for part in parts]
-        packed = torch.from_numpy(np.concatenate(parts, dtype=np.int64)).pin_memory()
-        there = packed.to(self.device, non_blocking=True).split([len(part) for part in parts])
-        return [new.to(DTYPE[old.dtype]) for new, old in zip(there, parts, strict=True)]
+        flat = np.concatenate([part.ravel() for part in parts], dtype=np.int64)
+        packed = torch.from_numpy(flat).pin_memory().to(self.device, non_blocking=True)
+        there = packed.split([part.size for part in parts])
+        return [new.view(old.shape).to(DTYPE[old.dtype]) for new, old in zip(there, parts, strict=True)]
