@@ -116,7 +116,7 @@ class Ledger:
         rows: 0 is a request that starts, behind the next of the admitted prefixes, whose lock its row then has. Where
         slots are reserved nothing is extended. If this raises, the prefixes are still the caller's, locked.
         """
-        if any(prefix.node.lock_ref == 0 for prefix in prefixes if len(prefix.pages)):
+        if 0 in [prefix.node.lock_ref for prefix in prefixes]:
             raise ValueError("a prefix that is not locked: expected one that was admitted")
         if len(rows) == len(seq_lens) == 1:
             return self._extend_one(index(rows[0]), index(seq_lens[0]), prefixes)
@@ -128,14 +128,15 @@ class Ledger:
             self._ask_held(going)
             _ask(self.allocated_len[going] == self.committed_len[going], going, UNRESERVED)
         begins = self.committed_len[rows]
+        found = [prefix.pages for prefix in prefixes]
         if prefixes:
-            begins[starting] = matched = np.array([len(prefix.pages) for prefix in prefixes]) * self.plan.page_size
+            begins[starting] = matched = np.array(list(map(len, found))) * self.plan.page_size
         _ask((begins < stops) & (stops <= self.plan.context_len), rows, ABOVE)
         if not prefixes:
             grant = self._grow(rows, begins, stops)
         else:
             rows[starting] = fresh = self._next_rows(len(prefixes))
-            grant = self._grow(rows, begins, stops, fresh, matched, [prefix.pages for prefix in prefixes])
+            grant = self._grow(rows, begins, stops, fresh, matched, found)
             self.rows.take(len(prefixes))
             self.protected_len[fresh] = matched
             for row, prefix in zip(fresh.tolist(), prefixes, strict=True):
@@ -291,6 +292,9 @@ class Ledger:
     def _listed(self, rows: Ints, begins: Ints) -> Pages:
         """The pages that positions [begin, allocated) of each row have and [0, begin) have not."""
         first, last = self.plan.pages_for(begins), self.plan.pages_for(self.allocated_len[rows])
+        if len(rows) == 1:
+            line = int(rows[0]) * self.plan.width
+            return self.mirror[line + int(first[0]) : line + int(last[0])].copy()
         return self.mirror[self.plan.lines(rows, first, last)]
 
     def _grow(
@@ -303,14 +307,13 @@ class Ledger:
         first, last = self.plan.pages_for(begins), self.plan.pages_for(stops)
         count = int((last - first).sum())
         evicted = self._make_room(count)
-        new, lines = self.pages.take(count), self.plan.lines(rows, first, last)
-        self.mirror[lines] = pages = new
+        lines, pages = self.plan.lines(rows, first, last), self.pages.take(count)
+        touched = pages
         if np.count_nonzero(matched):
-            pages = np.concatenate([*found, new])
             lines = np.concatenate([self.plan.lines(fresh, fresh * 0, self.plan.pages_for(matched)), lines])
-            self.mirror[lines] = pages
+            pages = np.concatenate([*found, pages])
+        self.mirror[lines] = pages
         self.allocated_len[rows] = stops
-        touched = new
         if np.count_nonzero(begins % self.plan.page_size):  # a page that was there goes on
             touched = self.mirror[self.plan.lines(rows, begins // self.plan.page_size, last)]
         out = table_torch.grow(self.tensors, lines, pages, self.plan.slots(touched, begins, stops))
@@ -331,8 +334,8 @@ class Ledger:
         begins = self.committed_len[rows]
         _ask(self.allocated_len[rows] == begins, rows, UNRESERVED)
         _ask(begins < self.plan.context_len, rows, "a column that is free")
-        self._stride = Stride(self.plan, rows, begins, self.mirror)
-        return self._stride
+        self._stride = stride = Stride(self.plan, rows, begins, self.mirror)
+        return stride
 
     def _move_lock(self, row: int, node: Node) -> None:
         """Lock the new path before the old one is let go: what they share is never free to evict."""

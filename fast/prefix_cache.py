@@ -21,13 +21,14 @@ import numpy.typing as npt
 from kvledger.fast.plan import Pages
 
 NO_PAGES: Pages = np.empty(0, np.int32)
+INT32 = np.dtype(np.int32)
 ChildKey: TypeAlias = tuple[Hashable, bytes]
 
 
 def key_of(tokens: npt.ArrayLike) -> bytes:
     """The key of these tokens, int32 [n]. TypeError if they are not: cut off to it, two could be one."""
     given = np.asarray(tokens)
-    if given.dtype != np.int32 or given.ndim != 1:
+    if given.dtype != INT32 or given.ndim != 1:
         raise TypeError(f"tokens of {given.dtype} {list(given.shape)}: expected int32 [n]")
     return given.tobytes()
 
@@ -43,7 +44,7 @@ class Prefix(NamedTuple):
 class Node:
     """One edge and the node at its end. key: its tokens; pages: one for page_size of them.
 
-    lock_ref: how many read it. tick: of its last use. queued: it has an entry in the queue.
+    lock_ref: how many read it; of the root one more. tick: of its last use. queued: it has an entry in the queue.
     """
 
     namespace: Hashable
@@ -60,8 +61,8 @@ class PrefixCache:
     """The tree. Keys: the int32 tokens of a prefix, as bytes. evictable, protected: pages of unlocked, locked nodes."""
 
     def __init__(self, page_size: int) -> None:
-        self.page_bytes = page_size * np.dtype(np.int32).itemsize
-        self.root = Node(None, b"", NO_PAGES, None)
+        self.page_bytes = page_size * INT32.itemsize
+        self.root = Node(None, b"", NO_PAGES, None, lock_ref=1)
         self.evictable = 0
         self.protected = 0
         self.clock = count(1)
@@ -71,19 +72,15 @@ class PrefixCache:
 
     def match(self, key: bytes, namespace: Hashable) -> Prefix:
         """The longest cached prefix of the key, in whole pages. Takes no lock; the path it walks is used now."""
-        node, found, at = self.root, [NO_PAGES], 0
-        while at + self.page_bytes <= len(key):
-            child = node.children.get((namespace, key[at : at + self.page_bytes]))
-            if child is None:
-                break
-            common = self.common_pages(child, key, at)
-            if common < len(child.pages):
-                child = self.split(child, common)
+        node, found, at, step = self.root, list[Pages](), 0, self.page_bytes
+        while (child := node.children.get((namespace, key[at : at + step]))) is not None:
+            if not key.startswith(child.key, at):
+                child = self.split(child, self.common_pages(child, key, at))
             child.tick = next(self.clock)
             found.append(child.pages)
-            at += common * self.page_bytes
+            at += len(child.key)
             node = child
-        return Prefix(np.concatenate(found), node)
+        return Prefix(found[0] if len(found) == 1 else np.concatenate([NO_PAGES, *found]), node)
 
     def insert(self, key: bytes, namespace: Hashable, pages: Pages) -> tuple[Prefix, int]:
         """What is missing of the key enters as one new leaf, with a copy of its part of pages. Whole pages only.
@@ -95,21 +92,18 @@ class PrefixCache:
         there = len(found.pages)
         if there == len(pages):
             return found, there
-        leaf = Node(namespace, key[there * self.page_bytes :], pages[there:].copy(), found.node)
-        leaf.tick = next(self.clock)
+        leaf = Node(namespace, key[there * self.page_bytes :], pages[there:].copy(), found.node, tick=next(self.clock))
         found.node.children[self.child_key(leaf)] = leaf
         self.evictable += len(leaf.pages)
         self.offer(leaf)
-        return Prefix(np.concatenate([found.pages, leaf.pages]), leaf), there
+        return Prefix(np.concatenate([found.pages, leaf.pages]) if there else leaf.pages, leaf), there
 
     def child_key(self, node: Node) -> ChildKey:
         """Under which key it stands in its parent: two children of a node differ in their first page."""
         return node.namespace, node.key[: self.page_bytes]
 
     def common_pages(self, node: Node, key: bytes, at: int) -> int:
-        """How many pages of the node's edge agree with the key from byte `at` on."""
-        if key.startswith(node.key, at):
-            return len(node.pages)
+        """How many pages of the node's edge agree with the key from byte `at` on; not all of them."""
         length = min(len(node.key), len(key) - at)
         differ = np.frombuffer(node.key, np.uint8, length) != np.frombuffer(key, np.uint8, length, at)
         first = int(differ.argmax()) if differ.any() else length

@@ -23,9 +23,10 @@ class Stride:
         self.key, self.page_size = rows.tobytes(), plan.page_size
         self.taken = 0
         self.steps = plan.context_len - int(positions.max(initial=0))
-        self.slots = plan.slot_of(mirror[plan.line_of(rows, positions)], positions)  # of a row at an edge: nothing yet
-        self.lines = rows * plan.width + plan.pages_for(positions)  # where the next page of each is listed
-        phases = positions % plan.page_size
+        whole, phases = np.divmod(positions, plan.page_size)
+        lines = rows * plan.width + whole
+        self.slots: Ints = mirror[lines] * plan.page_size + phases  # of a row at an edge: nothing yet
+        self.lines = lines + (phases > 0)  # where the next page of each is listed
         short = phases.astype(np.uint16) if plan.page_size <= 2**16 else phases  # sorted by counting
         self.by_phase = short.argsort(kind="stable")  # so that pages go in the order of the batch
         self.groups = [0, *np.cumsum(np.bincount(phases, minlength=plan.page_size)).tolist()]
