@@ -25,7 +25,7 @@ class Stride:
         self.steps = plan.context_len - int(positions.max(initial=0))
         whole, phases = np.divmod(positions, plan.page_size)
         lines = rows * plan.width + whole
-        self.slots: Ints = mirror[lines] * plan.page_size + phases  # of a row at an edge: nothing yet
+        self.slots: Ints = mirror[lines] * np.int64(plan.page_size) + phases  # of a row at an edge: nothing yet
         self.lines = lines + (phases > 0)  # where the next page of each is listed
         short = phases.astype(np.uint16) if plan.page_size <= 2**16 else phases  # sorted by counting
         self.by_phase = short.argsort(kind="stable")  # so that pages go in the order of the batch
