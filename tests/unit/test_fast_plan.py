@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="fast needs torch: pip install 'kvledger[fast]'")
 import numpy as np
 
+from kvledger.fast.ledger import _batch
 from kvledger.fast.plan import Ints, Plan, ragged
 
 WIDTH = 23  # columns: no multiple of 3, 4 or 16
@@ -85,6 +86,13 @@ def test_a_table_with_more_columns_than_int32_can_count(page_size: int) -> None:
     assert first > 2**31
     assert plan.columns(*batch).tolist() == list(range(first, first + 30))
     assert plan.lines(ints(2**31), *batch[1:])[-1] == 2**31 * width + 999_999 // page_size
+    assert plan.line_of(ints(2**31), ints(999_999)).tolist() == [2**31 * width + 999_999 // page_size]
+
+
+def test_rows_of_int32_are_counted_on_beyond_it() -> None:
+    """Who hands in lengths of int32 gets int64 all the same: the ledger widens them; row 3,000 of a million columns."""
+    rows, starts, stops = _batch(*np.array([[3_000], [999_999], [1_000_000]], np.int32))
+    assert Plan(1, 1_000_000).columns(rows, starts, stops).tolist() == [3_000_999_999]
 
 
 def test_the_last_slot_that_int32_can_hold() -> None:
