@@ -3,7 +3,7 @@ its own K and V, while what nobody holds is NaN. And a table that is wrong in on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -38,6 +38,15 @@ def plain(content: Sequence[int], start: int) -> Any:
     return torch.einsum("hqk,khd->qhd", scores.masked_fill(later, -torch.inf).softmax(-1), v).float()
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Of tensors this small threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 class Engine:
     """Calls the ledger, writes K, V and the witness as a forward pass does, and keeps each request's content by itself.
 
@@ -46,7 +55,7 @@ class Engine:
     """
 
     def __init__(self, page_size: int, device: str = "cpu", pages: int | None = None) -> None:
-        pages = -(-100 // page_size) if pages is None else pages  # for two rows and a half: room is short
+        pages = 3 * -(-WIDTH // page_size) - 1 if pages is None else pages  # of 4 rows not 3 can be full
         self.ledger = Ledger(World(ROWS, WIDTH, pages, page_size), device)
         slots = (pages + 1) * page_size
         self.witness = torch.full((slots,), NOBODYS, device=device)
@@ -120,10 +129,10 @@ class Engine:
     def checkpoint(self, row: int, upto: int) -> int:
         return len(self.ledger.checkpoint(row, np.array(self.tokens[row], np.int32), upto))
 
-    def cut(self, row: int, length: int) -> None:
-        """What is cut off is recomputed later, with other tokens."""
+    def cut(self, row: int, length: int, tokens: list[int]) -> None:
+        """As a session's next turn does: it goes on with these, which have no KV yet."""
         self.ledger.cut([row], [length])
-        self.tokens[row], self.drafts[row] = self.tokens[row][:length], []
+        self.tokens[row], self.drafts[row] = self.tokens[row][:length] + tokens, []
 
     def release(self, rows: list[int]) -> None:
         self.ledger.release(rows)
@@ -170,10 +179,10 @@ class Engine:
 @DEVICES
 @SIZES
 def test_every_row_reads_its_own_over_a_random_run(page_size: int, device: str) -> None:
-    """200 calls at random, refusals among them. After each the witness is exact, and a prefill behind a random prefix
+    """400 calls at random, refusals among them. After each the witness is exact, and a prefill behind a random prefix
     and a decode, of all rows at once, are as plain attention over K and V kept by request; the rest is NaN."""
     draw, engine, done = Random(page_size), Engine(page_size, device), dict[str, int]()
-    for _ in range(200):
+    for _ in range(400):
         try:
             kind = one_call(engine, draw)
         except OutOfRoom:
@@ -205,18 +214,21 @@ def one_call(engine: Engine, draw: Random) -> str:
         count = draw.randint(1, len(engine.drafts[caught_up[0]]))  # the others stay reserved until a cut
         engine.commit(caught_up[0], [draw.randrange(2) for _ in range(count)])
     elif kind == "checkpoint" and chosen:
-        freed = [engine.checkpoint(row, draw.choice([has[row], draw.randint(1, has[row])])) for row in chosen]
-        return "merged" if any(freed) else kind
+        uptos = [draw.choice([engine.committed(row), draw.randint(1, engine.committed(row))]) for row in engine.rows]
+        return "merged" if sum(map(engine.checkpoint, engine.rows, uptos)) else kind
     elif kind == "cut" and chosen:
-        engine.cut(first, draw.randint(max(1, int(ledger.protected_len[first])), has[first]))
+        length = draw.randint(max(1, int(ledger.protected_len[first])), has[first])
+        engine.cut(first, length, [draw.randrange(2)] * min(draw.choice([0, 1, 4]), WIDTH - length))
     elif kind == "release" and chosen:
         engine.release(chosen[:2])
     elif kind == "evict" and ledger.cache.evictable:
         ledger.evict(draw.randint(1, 2))
     else:
-        stem, lengths = draw.randrange(2), draw.choices([3, 9, 16, 17, 21, 33], k=draw.randint(1, 2))
+        size = ledger.plan.page_size
+        lengths = draw.choices([5, 21, 33, size + 1, 2 * size, 2 * size + 1], k=draw.choice([1, 2, 2]))
+        stem = draw.randrange(4)
         prompts = [[stem] * length for length in lengths]  # both begin alike: what they compute is a duplicate
-        started = engine.start(*prompts, upto=draw.choice([5, WIDTH]))
+        started = engine.start(*prompts, upto=draw.choice([5, WIDTH, WIDTH]))
         return "matched" if ledger.protected_len[started].any() else "start"
     return kind
 
