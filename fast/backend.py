@@ -12,6 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 import torch
 
+from kvledger.fast.attention import gather
 from kvledger.fast.ledger import Grant, Ledger
 from kvledger.fast.pages import OutOfRoom
 from kvledger.fast.plan import Pages
@@ -529,8 +530,8 @@ class Backend:
         held = self.holders().get(holder)
         if held is None:
             return []
-        row = self.ledger.tensors.req_to_token[held.row, : self.committed(held)]
-        return [int(tag) for tag in self.kv_buffer[row.to(torch.int64)].tolist()]
+        [tags] = gather(self.ledger.tensors, self.kv_buffer, [held.row], [self.committed(held)]).tolist()
+        return [int(tag) for tag in tags]
 
     def scramble(self) -> None:
         """Spoil the stale lengths of every row that nobody holds."""

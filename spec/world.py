@@ -127,7 +127,7 @@ class World:
     declared: Declaration = Declaration()
 
     def __post_init__(self) -> None:
-        for field in fields(self):
+        for field in reversed(fields(self)):  # page_size first: who has a context_len made up rounds it up to that
             value = getattr(self, field.name)
             if field.name != "declared" and (type(value) is not int or not 1 <= value <= MOST):
                 raise WrongInput(f"world with {field.name} = {value!r:.40}: expected a whole number from 1 to 2^31 - 1")

@@ -21,7 +21,7 @@ from kvledger.tests.kit import deviations
 from kvledger.tests.kit.again import calls_stored, grade_of
 from kvledger.tests.kit.calibration import calibrate
 from kvledger.tests.kit.deviations import Deviation
-from kvledger.tests.kit.generate import POOLS, Pool
+from kvledger.tests.kit.generate import POOLS, ROOMY, Pool
 from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.load import NAMES, ask_page_size, load_backend, page_sizes
 from kvledger.tests.kit.lockstep import Finding, Grade
@@ -68,8 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--actions", type=int, help="at least that many actions instead: the last run is finished")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same actions (default 0)")
     parser.add_argument("--page-size", type=int, action="append", choices=sorted({pool[0] for pool in POOLS}),
-                        help="only pools with this page size; may be given twice (default: all that the engine's "
-                        "kernels take)")  # fmt: skip
+                        help="only pools with this page size, roomy ones besides; may be given twice (default: all "
+                        "that the engine's kernels take)")  # fmt: skip
     parser.add_argument("--no-view", action="store_true", help="judge answers alone, as if there were no view()")
     add_limit(parser)
     parser.add_argument("--deviations", metavar="FILE", help="what the engine is known to do against the law, as TOML "
@@ -126,7 +126,8 @@ def check(target: str, args: argparse.Namespace) -> Report:
     known = deviations.known(target, args.deviations)
     ask_page_size(target, *args.page_size or ())
     only = args.page_size or page_sizes(target)
-    sizes = tuple(each for each in POOLS if not only or each[0] in only)
+    pools = (*POOLS, *ROOMY) if args.page_size else POOLS
+    sizes = tuple(each for each in pools if not only or each[0] in only)
     began = time.process_time()
     with tqdm(total=budget, unit="action", desc=target, leave=False,
               disable=args.quiet or not sys.stderr.isatty()) as bar:  # fmt: skip

@@ -56,6 +56,13 @@ POOLS = (
     (3, 4, 8, 13),  # pages of no power of two
     (16, 3, 5, 39),  # pages as wide as engines have them
 )
+# Besides, where a check is of some page sizes alone. In the pools above that these sizes have, requests seldom come to
+# compute the same whole pages side by side, so that CACHE-5 would not be reached.
+ROOMY = (
+    (3, 4, 16, 20),
+    (4, 4, 16, 23),
+    (16, 4, 12, 71),
+)
 STRIDE = 7  # of the walk on the ring, to every place of it: the next neighbour would starve what is seldom enabled
 
 KINDS = ("submit", "extend", "decode", "checkpoint", "finish", "retract", "abort", "evict", "flush", "again", "probe",

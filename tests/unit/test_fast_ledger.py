@@ -270,9 +270,10 @@ def test_a_double_free_is_named_and_changes_nothing() -> None:
     refused(ledger, DoubleFree, "page 1 ", ledger.checkpoint, one, tokens(8), 8)
 
 
-def test_a_pool_beyond_int32_is_refused_before_anything_is_allocated() -> None:
-    with pytest.raises(WrongInput, match="expected less than 2\\^31 in all"):
-        Ledger(World(rows=1, context_len=1, pages=2**27, page_size=16))
+@pytest.mark.parametrize(("pages", "page_size"), [(2**31, 1), (2**31 - 1, 2), (2**27, 16), (1, 2**31)])
+def test_a_pool_beyond_int32_is_refused_before_anything_is_allocated(pages: int, page_size: int) -> None:
+    with pytest.raises(WrongInput, match=r"^world with .*: expected .* 2\^31"):
+        Ledger(World(rows=1, context_len=1, pages=pages, page_size=page_size))
 
 
 def test_an_empty_batch_is_nothing() -> None:

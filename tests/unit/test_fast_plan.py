@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="fast needs torch: pip install 'kvledger[fast]'")
 import numpy as np
 
+from kvledger.fast.ledger import _batch
 from kvledger.fast.plan import Ints, Plan
 
 WIDTH = 23  # columns: no multiple of 3, 4 or 16
@@ -113,6 +114,12 @@ def test_a_table_with_more_lines_than_int32_can_count(page_size: int) -> None:
         expected = range(row * width + -(-999_970 // page_size), (row + 1) * width)
         assert plan.lines(ints(row), first, last).tolist() == list(expected)
         assert plan.line_of(ints(row), ints(999_999)).tolist() == [(row + 1) * width - 1]
+
+
+def test_rows_of_int32_are_counted_on_beyond_it() -> None:
+    """Who hands in rows and lengths of int32 gets int64 all the same: the ledger widens them."""
+    rows, positions = _batch(*np.array([[3_000], [999_999]], np.int32))
+    assert Plan(1, 1_000_000).line_of(rows, positions).tolist() == [3_000_999_999]
 
 
 def test_the_last_slot_that_int32_can_hold() -> None:

@@ -54,6 +54,27 @@ def test_a_tight_pool_of_single_slots_ends(bench: Bench, trace: str) -> None:
     assert figures["peak pages"] == 1000
 
 
+@pytest.mark.parametrize("backend", ["reference", "fast"])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--pages 2147483648", "world with pages = 2147483648: expected a whole number from 1 to 2^31 - 1"),
+        ("--rows 2147483648", "world with rows = 2147483648: expected a whole number from 1 to 2^31 - 1"),
+        ("--context-len 2147483648", "world with context_len = 2147483648: expected a whole number from 1 to 2^31 - 1"),
+        ("--page-size 2147483648", "world with page_size = 2147483648: expected a whole number from 1 to 2^31 - 1"),
+        ("--pages 134217728 --page-size 16", "world with 134217728 pages of 16 slots: expected less than 2^31 in all"),
+        ("--pages 715827882 --page-size 3", "world with 715827882 pages of 3 slots: expected less than 2^31 in all"),
+    ],
+)
+def test_what_int32_cannot_address_is_said_at_once(
+    bench: Bench, trace: str, backend: str, words: str, says: str
+) -> None:
+    """With those of the padding page 2^31 slots can be numbered: 134,217,727 pages of 16, 715,827,881 of 3."""
+    if backend == "fast":
+        pytest.importorskip("torch", reason="fast needs torch: pip install 'kvledger[fast]'")
+    assert bench.complaint("replay", trace, "--backend", backend, *words.split()) == f"kvledger replay: {says}\n"
+
+
 def test_its_figures_are_those_of_the_run(bench: Bench, trace: str) -> None:
     """Each is counted here as well, call by call, on the same requests in the same world: in the file and in words."""
     requests, size = read(trace, 30, 16), 16
