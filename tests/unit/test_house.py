@@ -20,7 +20,7 @@ ROOMS = ("spec", "reference", "fast", "tests")
 # What reference and fast may know of the law: sizes, the actions as data, and the protocol. Else they are no second
 # opinion.
 BACKENDS_MAY = {"kvledger.spec.world", "kvledger.spec.actions", "kvledger.spec.backend"}
-PACKAGES = {"numpy", "torch"}  # what fast is made of
+PACKAGES = {"numpy", "torch", "triton"}  # what fast is made of
 # Exceptions, by file: zoo backends spoil the reference; the kit and the reports name backends only as text.
 MAY_IMPORT = {"reference": re.compile(r"tests/(zoo|unit)/"), "fast": re.compile(r"tests/unit/")}
 LAW = ("world", "answer", "page", "record", "ledger", "edit", "rules", "invariants", "action", "actions/*")
