@@ -19,19 +19,18 @@ def decode(state: DeviceState, plan: Plan, rows: torch.Tensor) -> torch.Tensor:
     """One more position for each row. Its slot, 0 for a dead lane: int64 [batch]"""
     batch = _batch(state, rows)
     begins = batch.lengths
-    full = batch.active & (begins >= plan.context_len)
-    none = batch.active & (begins == 0)
-    need = batch.active & (begins % plan.page_size == 0)
-    ranks = need.cumsum(0)
+    none, full = batch.active & (begins == 0), batch.active & (begins >= plan.context_len)
+    fine = batch.active & ~batch.wrong & ~none & ~full
+    need = fine & (begins % plan.page_size == 0)
     ok = _decide(state, {
         Fault.OUT_OF_PAGES: need.sum() > _available(state),
         Fault.WRONG_ROW: (batch.wrong | none).any(),
         Fault.WRONG_LENGTH: full.any(),
     })  # fmt: skip
-    need, active = need & ok, batch.active & ok
-    _list(state, _take(state, need, ranks - 1), torch.where(need, plan.line_of(batch.rows, begins), 0))
-    state.seq_lens.index_add_(0, batch.rows, active.to(torch.int64))
-    return _slots(state, plan, active, batch.rows, begins)
+    need, fine = need & ok, fine & ok
+    _list(state, _take(state, need, need.cumsum(0) - 1), torch.where(need, plan.line_of(batch.rows, begins), 0))
+    state.seq_lens.index_add_(0, batch.rows, fine.to(torch.int64))
+    return _slots(state, plan, fine, batch.rows, begins)
 
 
 def extend(state: DeviceState, plan: Plan, rows: torch.Tensor, stops: torch.Tensor, tokens_max: int) -> torch.Tensor:
@@ -61,8 +60,8 @@ def cut(state: DeviceState, plan: Plan, rows: torch.Tensor, lengths: torch.Tenso
     """Of each row [0, length) stays. The pages that went back, then 0: int32 [pages_max]"""
     batch = _batch(state, rows)
     protected = state.protected_lens.index_select(0, batch.rows)
-    off = batch.active & ((lengths < protected) | (lengths < 1) | (lengths > batch.lengths))
-    _, pages = _give_back(state, plan, batch, lengths, off, lengths, pages_max)
+    inside = (lengths >= protected) & (lengths >= 1) & (lengths <= batch.lengths)
+    _, pages = _give_back(state, plan, batch, inside, lengths, lengths, pages_max)
     return pages
 
 
@@ -70,8 +69,8 @@ def release(state: DeviceState, plan: Plan, rows: torch.Tensor, pages_max: int) 
     """Everything that these rows hold is given up. The pages that went back, then 0: int32 [pages_max]"""
     batch = _batch(state, rows)
     protected = state.protected_lens.index_select(0, batch.rows)
-    none_off, nothing = torch.zeros_like(batch.wrong), torch.zeros_like(protected)
-    ok, pages = _give_back(state, plan, batch, protected, none_off, nothing, pages_max)
+    inside, nothing = torch.ones_like(batch.wrong), torch.zeros_like(protected)
+    ok, pages = _give_back(state, plan, batch, inside, protected, nothing, pages_max)
     state.protected_lens.index_add_(0, batch.rows, torch.where(batch.active & ok, protected, 0), alpha=-1)
     return pages
 
@@ -151,15 +150,22 @@ def _slots(
 
 
 def _give_back(
-    state: DeviceState, plan: Plan, batch: _Batch, keep: torch.Tensor, off: torch.Tensor, stops: torch.Tensor, most: int
+    state: DeviceState,
+    plan: Plan,
+    batch: _Batch,
+    inside: torch.Tensor,
+    keep: torch.Tensor,
+    stops: torch.Tensor,
+    most: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pages behind [0, keep) of each row go to the front of the stack, and seq_len is stop. off: who must not.
+    """Pages behind [0, keep) of each row go to the front of the stack, and seq_len is stop. inside: whose may be.
 
     Whether it was done, and the pages, then 0. The counter is moved first, and back if the call is refused: so a page
     that goes back twice, in this call or since it was taken, is found, and the size of the pool costs nothing.
     """
     none = batch.active & (batch.lengths == 0)
-    fine = batch.active & ~batch.wrong & ~off
+    off = batch.active & ~none & ~inside
+    fine = batch.active & ~batch.wrong & ~none & inside
     counts = torch.where(fine, plan.new_pages(keep, batch.lengths), 0)
     whose, nth, lanes = _ragged(counts, most, ~state.never)
     first_lines = batch.rows * plan.width + plan.pages_for(keep)

@@ -86,23 +86,23 @@ def _decode(
 ) -> None:  # fmt: skip
     row, active, wrong, begins = _who(rows, lanes_of, seq_lens, batch, num_rows, LANES)
     first = tl.load(head)
-    need = active & (begins % page_size == 0)
+    wrong, full = wrong | (active & (begins == 0)), active & (begins >= context_len)
+    fine = active & (wrong == 0) & (full == 0)
+    need = fine & (begins % page_size == 0)
     needed = tl.sum(need.to(tl.int64), 0)
-    wrong = _any(wrong | (active & (begins == 0)))
-    off = _any(active & (begins >= context_len))
     short = (needed > num_pages + 1 - first).to(tl.int32)
-    ok = _decide(err, short, wrong, off, 0, num_faults, FAULTS)
-    need, active = need & ok, active & ok
+    ok = _decide(err, short, _any(wrong), _any(full), 0, num_faults, FAULTS)
+    need, fine = need & ok, fine & ok
     page = tl.load(stack + first + tl.cumsum(need.to(tl.int64), 0) - 1, need, 0)
     column = row * width * page_size + begins
     for offset in range(page_size):
         tl.store(columns + column + offset, page * page_size + offset, need)
-    slot = tl.where(need, page * page_size, tl.load(columns + column, active & (need == 0), 0))
+    slot = tl.where(need, page * page_size, tl.load(columns + column, fine & (need == 0), 0))
     lanes = tl.arange(0, LANES)
     tl.store(out + lanes, slot.to(tl.int64), lanes < batch)
     tl.atomic_add(live + page, 1, need)
     tl.debug_barrier()
-    tl.store(seq_lens + row, begins + 1, active)
+    tl.store(seq_lens + row, begins + 1, fine)
     tl.store(head, first + tl.where(ok, needed, 0))
 
 

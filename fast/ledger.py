@@ -11,8 +11,11 @@
 
 A record is a row: row, protected_len, committed_len and allocated_len of a request stand at the row's index, on the
 host. The device has the token table alone, tensors.req_to_token, int32 [rows + 1, context_len], which attention reads;
-no call reads it back, so none waits for the device. Rows and lengths are sequences of integers or integer arrays
-[batch], no row twice. Whatever raises has changed nothing, but for recency and what it had evicted by then:
+no call reads it back, so none waits for the device. Where only the device knows how long the rows are, as in a decode
+that a CUDA graph replays, a DeviceLedger (device.py) takes over for that while.
+
+Rows and lengths are sequences of integers or integer arrays [batch], no row twice. Whatever raises has changed nothing,
+but for recency and what it had evicted by then:
 
     OutOfRoom    rows or pages do not suffice, evictable ones counted in; its short says which
     DoubleFree   a page or a row would go back that is not taken; its text names it
