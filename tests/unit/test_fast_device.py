@@ -293,6 +293,18 @@ def test_what_the_device_has_is_not_the_hosts_meanwhile() -> None:
     holds(ledger)
 
 
+def test_a_row_that_ended_there_and_starts_again_reads_nothing_of_the_cache() -> None:
+    """Row 1 read page 1 under a lock. When what follows it in row 1 goes, page 1 is not let go once more."""
+    device = of_three()
+    ledger = device.ledger
+    device.release(ints(1))
+    device.extend(ints(1), ints(2), 2)
+    device.hand_back()
+    assert (ledger.cache.evictable, ledger.cache.protected, int(ledger.protected_len[1])) == (1, 0, 0)
+    assert ledger.release([1]).tolist() == [2] and ledger.cache.evictable == 1
+    holds(ledger)
+
+
 def test_a_graph_that_is_replayed_after_the_hand_over_is_refused() -> None:
     """The operators themselves, which a captured graph would run: of the table nothing is overwritten."""
     device = of_three()

@@ -30,6 +30,7 @@ def test_each_fault_is_told_and_nothing_else_is_left() -> None:
         (Fault.WRONG_ROW, "decode", [ints(2, 2**40)]),
         (Fault.WRONG_ROW, "extend", [ints(2, 5), ints(4, 4), 9]),
         (Fault.WRONG_ROW, "extend", [ints(2, 2), ints(4, 5), 9]),
+        (Fault.WRONG_ROW, "extend", [ints(2, 2), ints(4, 4), 1]),
         (Fault.WRONG_ROW, "extend", [ints(-7, 2), ints(4, 5), 9]),
         (Fault.WRONG_ROW, "cut", [ints(2, 4), ints(1, 1)]),
         (Fault.WRONG_ROW, "cut", [ints(2, 2), ints(1, 1)]),

@@ -38,6 +38,14 @@ class Both:
             device.take_over()
         self.calls, self.faults = 0, list[str]()
 
+    def edges(self) -> None:
+        """The end of a row, and one beyond; and a last page that is in another block of positions than its tokens."""
+        one = torch.tensor([1, 0])
+        for length, bound in ((10, 10), (260, 250), (CONTEXT_LEN, CONTEXT_LEN), (CONTEXT_LEN + 1, CONTEXT_LEN)):
+            self.same("extend", one, torch.tensor([length, 7]), bound)
+        self.same("decode", one)
+        self.same("release", one)
+
     def call(self) -> None:
         """A decode or an extend of some rows, now and then a wrong one, and after it everything is the same."""
         draw, state = self.draw, self.devices[0].state
@@ -91,6 +99,7 @@ def lockstep() -> dict[str, tuple[int, list[str]]]:
     done = {}
     for page_size in (1, 3, 16, 64):
         both = Both(page_size, Random(page_size))
+        both.edges()
         for _ in range(40):
             both.call()
         done[str(page_size)] = both.calls, both.faults
