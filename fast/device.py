@@ -13,7 +13,7 @@ When to use which: by itself the Ledger decides on the host, which knows every l
 the one to use. This one is for a stretch in which the host does not know them, or is not asked: a decode that was
 captured as a CUDA graph and is replayed, or drafts of which only the device knows how many were accepted (extend by all
 of them, then cut). It gives the same pages in the same order. Taking over and handing back copy all the state, and
-wait; nothing between them does.
+wait; between them only errors() does. state.seq_lens is how long the rows are, there.
 
 Between the two the ledger has no free row and no free page, and its lengths are not true: of its methods only match,
 admit, defer and evict may be called, and what is evicted is for after the stretch. The device neither evicts nor
@@ -24,7 +24,7 @@ All tensors are on the table's device, rows and lengths int64 [batch]. A lane wi
 changes nothing. TypeError or ValueError, at once, for another dtype, shape or device: this is all that the host sees.
 The rest is a Fault, in err, and the call has changed nothing else, for no row of the batch; what it returns is all 0.
 Every call after it is refused as well, so the state is the one before the first that was refused, until the host has
-handed back. A fault that a refused call would have added to is not noted.
+handed back; of those after the first nothing is noted.
 """
 
 from __future__ import annotations
