@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from kvledger.fast.plan import Ints, ragged
+from kvledger.fast.plan import Ints
 from kvledger.fast.tensors import Tensors
 
 LOST = "nothing: the pool ends before"
@@ -101,7 +101,7 @@ def attention(
     if not len(rows):
         return torch.empty_like(queries)
     most, longest = int(counts.max()), int(stops.max())
-    begins, lanes = tensors.upload(starts, ragged(np.arange(len(rows)) * most, counts))
+    begins, lanes = tensors.upload(starts, tensors.plan.ragged(np.arange(len(rows)) * most, counts))
     padded = queries.new_zeros(len(rows) * most, *queries.shape[1:]).index_copy_(0, lanes, queries)
     asking = begins.unsqueeze(1) + torch.arange(most, device=tensors.device)
     # Who asks looks at all up to itself, and that is the row's own: only a padded query reaches behind its row's stop.

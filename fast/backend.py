@@ -491,8 +491,7 @@ class Backend:
             for name, holder in holders.items()
         }
         rows = np.array([holder.row for holder in holders.values()], np.int64)
-        plan = ledger.plan
-        private = plan.pages_for(ledger.allocated_len[rows]) - plan.pages_for(ledger.protected_len[rows])
+        private = ledger.plan.new_pages(ledger.protected_len[rows], ledger.allocated_len[rows])
         return View(
             free_rows=ledger.rows.free().tolist(),
             free_pages=ledger.pages.free().tolist(),

@@ -11,8 +11,11 @@
 
 A record is a row: row, protected_len, committed_len and allocated_len of a request stand at the row's index, on the
 host. The device has the token table alone, tensors.req_to_token, int32 [rows + 1, context_len], which attention reads;
-no call reads it back, so none waits for the device. Rows and lengths are sequences of integers or integer arrays
-[batch], no row twice. Whatever raises has changed nothing, but for recency and what it had evicted by then:
+no call reads it back, so none waits for the device. Where only the device knows how long the rows are, as in a decode
+that a CUDA graph replays, a DeviceLedger (device.py) takes over for that while.
+
+Rows and lengths are sequences of integers or integer arrays [batch], no row twice. Whatever raises has changed nothing,
+but for recency and what it had evicted by then:
 
     OutOfRoom    rows or pages do not suffice, evictable ones counted in; its short says which
     DoubleFree   a page or a row would go back that is not taken; its text names it
@@ -274,6 +277,11 @@ class Ledger:
         self.pages.give(pages)
         return pages
 
+    def forget_batch(self) -> None:
+        """For whoever writes to its arrays: the batch that decoded last is asked for anew, should it decode again."""
+        self._settle()
+        self._stride = None
+
     # ---- what the methods share
 
     def _next_rows(self, count: int) -> Ints:
@@ -345,8 +353,7 @@ class Ledger:
 
     def _ask_held(self, rows: Ints) -> None:
         """They are, and something else than a decode is about to happen to them, or to one of them first."""
-        self._settle()
-        self._stride = None
+        self.forget_batch()
         _ask(self.rows.taken(rows), rows, "a row that is held")
         if len(self.rows.repeated(rows)):
             raise ValueError(f"rows {rows.tolist()}: expected no row twice")

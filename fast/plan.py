@@ -33,6 +33,10 @@ class Plan:
         """How many pages positions [0, length) touch."""
         return -(-lengths // self.page_size)
 
+    def new_pages(self, starts: Length, stops: Length) -> Length:
+        """How many pages positions [start, stop) need that [0, start) has not."""
+        return self.pages_for(stops) - self.pages_for(starts)
+
     def ragged(self, firsts: Ints, counts: Ints) -> Ints:
         """The numbers first, first + 1, ... of each, count of them, one run behind the other. [sum of counts]"""
         ends = np.cumsum(counts)

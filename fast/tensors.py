@@ -18,7 +18,7 @@ class Tensors:
     """
 
     def __init__(self, rows: int, plan: Plan, device: torch.device | str) -> None:
-        self.device = torch.device(device)
+        self.plan, self.device = plan, torch.device(device)
         self.lines = torch.zeros(((rows + 1) * plan.width, plan.page_size), dtype=torch.int32, device=self.device)
         self.columns = self.lines.view(-1)
         self.req_to_token = self.lines.view(rows + 1, -1)[:, : plan.context_len]

@@ -143,12 +143,12 @@ class Engine:
 
     def poison(self) -> None:
         """NaN wherever nobody's KV is, by the host's books: the padding page, free pages, what has no KV of a row."""
-        ledger, offsets = self.ledger, np.arange(self.ledger.plan.page_size)
-        pages = np.append(ledger.pages.free(), 0)
-        slots = [(pages[:, None] * len(offsets) + offsets).ravel()]
+        ledger, plan = self.ledger, self.ledger.plan
+        slots = [plan.slots_of(np.append(ledger.pages.free(), np.int32(0)))]
         for row in self.rows:
-            pages = ledger.mirror[ledger.plan.lines(*np.array([[row], [0], [ledger.allocated_len[row]]]))]
-            slots.append((pages[:, None] * len(offsets) + offsets).ravel()[self.committed(row) :])
+            line = row * plan.width
+            pages = ledger.mirror[line : line + plan.pages_for(int(ledger.allocated_len[row]))]
+            slots.append(plan.slots_of(pages)[self.committed(row) :])
         nobodys = torch.from_numpy(np.concatenate(slots)).to(self.keys.device)
         self.witness[nobodys] = NOBODYS
         self.keys[nobodys] = self.values[nobodys] = torch.nan

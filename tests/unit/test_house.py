@@ -20,7 +20,7 @@ ROOMS = ("spec", "reference", "fast", "tests")
 # What reference and fast may know of the law: sizes, the actions as data, and the protocol. Else they are no second
 # opinion.
 BACKENDS_MAY = {"kvledger.spec.world", "kvledger.spec.actions", "kvledger.spec.backend"}
-PACKAGES = {"numpy", "torch"}  # what fast is made of
+PACKAGES = {"numpy", "torch", "triton"}  # what fast is made of
 ENGINES = "kvledger.tests.engines."
 # The bench times the real engines, in their environments; its command starts those.
 BENCH_MAY = {
