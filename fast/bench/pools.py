@@ -120,7 +120,8 @@ def inside(size: int, page_size: int, times: int) -> Load:
 
     def rounds() -> Iterator[Sequence[Op]]:
         for _ in range(ROUNDS):
-            yield [op for _ in range(times) for op in ([Decode(batch)] * steps + [Chunk(batch, full(size, next(ends)))])]
+            across = (Chunk(batch, full(size, next(ends))) for _ in range(times))
+            yield [op for chunk in across for op in [Decode(batch)] * steps + [chunk]]
 
     return Load(World(size, pages * page_size, pages * size, page_size), before, rounds(), (Decode,), steps * times)
 
