@@ -211,8 +211,7 @@ class Backwards(Ours):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         pages = self.ledger.pages
-        pages.stack[:] = pages.stack[::-1].copy()
-        pages.place[1:] = pages.place[:0:-1].copy()
+        pages.give(pages.take(world.pages)[::-1])
 
 
 @pytest.mark.parametrize("renamed", [False, True])
