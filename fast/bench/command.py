@@ -10,14 +10,16 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+import kvledger
 from kvledger.fast.bench.cases import CASES, Case, code, verdict
 from kvledger.fast.bench.printed import Found, as_json, table
 from kvledger.spec.world import WrongInput
-from kvledger.tests.engines.venvs import ENGINES
+from kvledger.tests.engines.venvs import BOOT, ENGINES
 from kvledger.tests.report import json_file
 
 HELP = """examples:
@@ -88,7 +90,8 @@ def said(engine: str, cases: list[Case], clock: str) -> Iterator[dict[str, Any]]
     """What its process says, line by line. Raises WrongInput if it fails."""
     if not engine and find_spec("torch") is None:
         raise WrongInput("needs torch: pip install 'kvledger[fast]'")
-    python = ENGINES[engine].words if engine else [sys.executable, "-m", "kvledger"]
+    here = [sys.executable, "-c", BOOT, str(Path(kvledger.__file__).parent), ""]
+    python = ENGINES[engine].words if engine else here
     words = [*python, "bench", f"--process={engine}", *(["--wall"] if clock == "wall" else [])]
     ids = list(dict.fromkeys(case.id for case in cases))
     with tempfile.TemporaryFile("w+") as complaints:

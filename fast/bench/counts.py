@@ -21,7 +21,7 @@ SYNCHRONISE = frozenset(
     {"_local_scalar_dense", "nonzero", "is_nonzero", "equal", "masked_select", "_unique", "_unique2"}
 )
 KINDS = {"an extend": Extend, "a decode": Decode, "a release": Release}
-SMALL, LARGE, STEPS = 1, 1024, 1000
+ONE, FEW, MANY, STEPS = 1, 2, 1024, 1000
 
 
 class Counted(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to mypy
@@ -80,11 +80,11 @@ def syncs(make: Make, steps: int) -> int:
 
 
 def measure(what: str, ours: Make, theirs: Make | None) -> Measured:
-    """G6, of the call that `what` names, at both sizes; or G7."""
+    """G6, of the call that `what` names: as many for a few as for many, and for one no more; or G7."""
     kind = next((kind for words, kind in KINDS.items() if words in what), None)
     if kind is None:
         count, other = syncs(ours, STEPS), None if theirs is None else float(syncs(theirs, STEPS))
         return Measured(None, count, count, count, count, other)
-    small, large = (operators(ours, size, kind).all for size in (SMALL, LARGE))
-    other = None if theirs is None else float(operators(theirs, LARGE, kind).all)
-    return Measured(small, large, max(small, large), min(small, large), max(small, large), other)
+    one, few, many = (operators(ours, size, kind).all for size in (ONE, FEW, MANY))
+    other = None if theirs is None else float(operators(theirs, MANY, kind).all)
+    return Measured(few, many, max(one, few, many), min(few, many), max(one, few, many), other)

@@ -76,9 +76,9 @@ def unchecked(world: World) -> Ours:
 SIZES: dict[str, tuple[Callable[[], Load], Callable[[], Load]]] = {
     "G1": (partial(release, 10_000, 32, together=False), partial(release, 1_000_000, 32, together=False)),
     "G2": (partial(take, 10_000), partial(take, 1_000_000)),
-    "G3": (partial(decode, 256, 16, 48, 2048, 20_000), partial(decode, 256, 16, 48, 32_768, 2_000_000)),
+    "G3": (partial(decode, 256, 16, 32, 2048, 20_000), partial(decode, 256, 16, 32, 32_768, 2_000_000)),
     "G4": (partial(evict, 1_000), partial(evict, 100_000)),
-    "G5": (partial(match, 1024, 100), partial(match, 1024, 10_000)),
+    "G5": (partial(match, 1024, 100, 192), partial(match, 1024, 10_000, 192)),
 }
 FEWER = {"G4": (partial(evict, 1_000, 2, WARM + 3), partial(evict, 100_000, 2, WARM + 3))}
 

@@ -19,6 +19,7 @@ from kvledger.fast.bench.work import (
     Publish,
     Release,
     Slots,
+    Turn,
 )
 from kvledger.fast.ledger import Ledger
 from kvledger.fast.plan import Pages
@@ -44,7 +45,7 @@ class Ours:
                 return partial(ledger.extend, np.zeros(len(names), np.int64), uptos, prefixes)
             case Chunk(names, uptos):
                 return partial(ledger.extend, self.rows[names], uptos)
-            case Decode(names):
+            case Decode(names) | Turn(names):
                 return partial(ledger.decode, self.rows[names])
             case Release(names):
                 return partial(ledger.release, self.rows[names])
@@ -53,7 +54,7 @@ class Ours:
             case Insert(tokens):
                 return partial(self.insert, tokens, ledger.pages.take(len(tokens) // self.world.page_size))
             case Match(tokens):
-                return partial(ledger.match, tokens)
+                return partial(ledger.match, tokens.copy())  # as if they had just come: in the caches
             case Evict(pages):
                 return partial(ledger.evict, pages)
         raise TypeError(op)

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from kvledger.fast.bench.cases import ROUNDS
-from kvledger.fast.bench.work import Chunk, Decode, Extend, Names, Op, Publish, Release, Tokens
+from kvledger.fast.bench.work import Chunk, Decode, Extend, Names, Op, Publish, Release, Tokens, Turn
 from kvledger.spec.world import World
 
 Rng = np.random.Generator
@@ -112,17 +112,13 @@ def decode(size: int, page_size: int, steps: int, context_len: int = CONTEXT, pa
 
 
 def inside(size: int, page_size: int, times: int) -> Load:
-    """Steps of one batch whose rows are never at a page's edge: over that they are taken in between."""
-    batch, steps = Fresh()(size), page_size - 2
-    pages = times * ROUNDS + 2
-    ends = iter(range(page_size + 1, pages * page_size, page_size))
+    """Steps of one batch whose rows are never at a page's edge: over that they go together, in a step of its own."""
+    batch, steps = Fresh()(size), page_size - 1
+    pages = times * ROUNDS + 1
+    a_page: list[Op] = [*[Decode(batch)] * steps, Turn(batch)]
     before = [Extend(batch, full(size, 1))]
-
-    def rounds() -> Iterator[Sequence[Op]]:
-        for _ in range(ROUNDS):
-            yield [op for _ in range(times) for op in ([Decode(batch)] * steps + [Chunk(batch, full(size, next(ends)))])]
-
-    return Load(World(size, pages * page_size, pages * size, page_size), before, rounds(), (Decode,), steps * times)
+    rounds = (a_page * times for _ in range(ROUNDS))
+    return Load(World(size, pages * page_size, pages * size, page_size), before, rounds, (Decode,), steps * times)
 
 
 # ---- release

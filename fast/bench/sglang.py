@@ -22,6 +22,7 @@ from kvledger.fast.bench.work import (
     Publish,
     Release,
     Slots,
+    Turn,
 )
 from kvledger.spec.world import World
 from kvledger.tests.engines.sglang_start import VERSION as VERSION
@@ -75,7 +76,7 @@ class SGLang:
                 begins, rows = self.lengths[names], self.rows[names]
                 grown = self.grown(names, begins, uptos)
                 return partial(self.go_on, *grown, rows.tolist(), torch.from_numpy(rows), begins.tolist())
-            case Decode(names):
+            case Decode(names) | Turn(names):
                 now = torch.from_numpy(self.lengths[names])
                 self.lengths[names] += 1
                 return partial(self.decode, torch.from_numpy(self.rows[names]), now, now - 1, now + 1)

@@ -26,7 +26,7 @@ def world_for(count: int, length: int) -> World:
     return World(1, PAGE_SIZE, count * length // PAGE_SIZE + 1, PAGE_SIZE)
 
 
-def match(length: int, count: int, calls: int = 192) -> Load:
+def match(length: int, count: int, calls: int) -> Load:
     """Sequences that are there, in any order."""
     rng = np.random.default_rng(SEED)
     there = list(sequences(rng, count, length))
@@ -66,10 +66,10 @@ def evict(leaves: int, calls: int = 64, times: int = ROUNDS) -> Load:
 
 
 LOADS: dict[str, Callable[[], Load]] = {
-    "R1": partial(match, 4096, 1000),
-    "R2": partial(match, 32_768, 100),
+    "R1": partial(match, 4096, 1000, 96),
+    "R2": partial(match, 32_768, 100, 16),
     "R3": partial(insert, 4096, 500),
-    "T1": partial(match, 4096, 1000),
+    "T1": partial(match, 4096, 1000, 96),
     "T2": partial(insert, 4096, 500),
     "T3": partial(evict, 1000),
 }

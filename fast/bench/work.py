@@ -41,6 +41,12 @@ class Decode(NamedTuple):
     names: Names
 
 
+class Turn(NamedTuple):
+    """The same, where each needs a page first: a kind of its own, so that it need not be timed."""
+
+    names: Names
+
+
 class Release(NamedTuple):
     """They end, and give back what is theirs."""
 
@@ -73,7 +79,7 @@ class Evict(NamedTuple):
     pages: int
 
 
-Op: TypeAlias = Extend | Chunk | Decode | Release | Publish | Insert | Match | Evict
+Op: TypeAlias = Extend | Chunk | Decode | Turn | Release | Publish | Insert | Match | Evict
 Call: TypeAlias = Callable[[], Any]
 
 

@@ -28,7 +28,7 @@ BENCH_MAY = {
     "fast/bench/vllm.py": re.compile(rf"vllm\.|{ENGINES}vllm$"),
     "fast/bench/process.py": re.compile(r"kvledger\.tests\.kit\.calibration$"),
     "fast/bench/printed.py": re.compile(rf"kvledger\.tests\.kit\.calibration$|{ENGINES}venvs$"),
-    "fast/bench/command.py": re.compile(rf"tqdm$|kvledger\.tests\.report$|{ENGINES}venvs$"),
+    "fast/bench/command.py": re.compile(rf"(tqdm|kvledger|kvledger\.tests\.report|{ENGINES}venvs)$"),
 }
 # Exceptions, by file: zoo backends spoil the reference; the kit and the reports name backends only as text.
 MAY_IMPORT = {"reference": re.compile(r"tests/(zoo|unit)/"), "fast": re.compile(r"tests/unit/")}
