@@ -140,9 +140,10 @@ def steps(rng: Rng, published: bool) -> Iterator[list[Op]]:
                     goals[name] = lengths[name] + int(rng.integers(1, 40))
             ops.append(Extend(*batch(starting), [texts[name][: lengths[name] - 1] for name in starting]))
         if decoding := [name for name in running if name not in going_on]:
-            ops.append(Decode(np.array(decoding)))
+            times = min(int(rng.integers(1, 4)), CONTEXT - max(lengths[name] for name in decoding))
+            ops += [Decode(np.array(decoding))] * times
             for name in decoding:
-                lengths[name] += 1
+                lengths[name] += times
         yield ops
 
 

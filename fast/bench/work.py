@@ -79,7 +79,7 @@ class Evict(NamedTuple):
     pages: int
 
 
-Op: TypeAlias = Extend | Chunk | Decode | Turn | Release | Publish | Insert | Match | Evict
+Op: TypeAlias = Extend | Chunk | Decode | Release | Publish | Insert | Match | Evict | Turn
 Call: TypeAlias = Callable[[], Any]
 
 
