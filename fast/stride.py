@@ -52,9 +52,9 @@ class Stride:
         if len(edges) == len(self.rows):
             lines, self.lines, self.slots = self.lines, self.lines + 1, firsts
             return lines
+        self.slots[edges] = firsts
         lines = self.lines[edges]
         self.lines[edges] = lines + 1
-        self.slots[edges] = firsts
         return lines
 
     def step(self) -> Ints:

@@ -17,7 +17,7 @@ from kvledger.fast.tensors import Tensors
 
 def run(tensors: Tensors, line: int, slots: Ints) -> torch.Tensor:
     """The lines from this one on list whole pages, of which these are all slots. Returns those, on the device."""
-    first = line * len(tensors.offsets)
+    first = line * tensors.plan.page_size
     [there] = tensors.upload(slots)
     tensors.columns[first : first + len(slots)] = there
     return there
@@ -28,7 +28,7 @@ def grow(tensors: Tensors, lines: Ints, pages: Pages, slots: Ints) -> torch.Tens
     if not len(pages):
         [out] = tensors.upload(slots)
         return out
-    size = len(tensors.offsets)
+    size = tensors.plan.page_size
     if size == 1:  # a page is its slot
         there, listed, out = tensors.upload(lines, pages, slots)
         tensors.columns.scatter_(0, there, listed)

@@ -19,6 +19,7 @@ class Tensors:
 
     def __init__(self, rows: int, plan: Plan, device: torch.device | str) -> None:
         self.plan, self.device = plan, torch.device(device)
+        self.is_host = self.device.type == "cpu"
         self.lines = torch.zeros(((rows + 1) * plan.width, plan.page_size), dtype=torch.int32, device=self.device)
         self.columns = self.lines.view(-1)
         self.req_to_token = self.lines.view(rows + 1, -1)[:, : plan.context_len]
@@ -29,7 +30,7 @@ class Tensors:
 
         The pinned block is the caching allocator's, which gives it to nobody before the copy has been done.
         """
-        if self.device.type == "cpu":
+        if self.is_host:
             return [torch.from_numpy(part) for part in parts]
         flat = np.concatenate([part.ravel() for part in parts], dtype=np.int64)
         packed = torch.from_numpy(flat).pin_memory().to(self.device, non_blocking=True)
