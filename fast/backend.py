@@ -17,6 +17,7 @@ from kvledger.fast.pages import OutOfRoom
 from kvledger.fast.plan import Pages
 from kvledger.fast.prefix_cache import Node, Prefix
 from kvledger.fast.request import KvHolder, Req, Session
+from kvledger.fast.selfcheck import selfcheck
 from kvledger.spec.actions import (
     Abort,
     Admit,
@@ -283,7 +284,7 @@ class Backend:
             return FORBIDDEN
         self.share(req, act.upto)
         end = self.protected(req)
-        return Reply(slots=[self.table(req)[start:end]], published={act.req: end}, freed=self.freed())
+        return Reply(slots=[self.table(req, start)[: end - start]], published={act.req: end}, freed=self.freed())
 
     # ---- it ends: three ways, one release; a turn leaves its row to its session
 
@@ -471,20 +472,23 @@ class Backend:
     def slots_of(self, pages: Pages) -> list[Slot]:
         """All slots of these pages, in order."""
         size = self.world.page_size
-        return [page * size + offset for page in pages.tolist() for offset in range(size)]
+        slots: list[Slot] = np.add.outer(pages * size, np.arange(size)).ravel().tolist()
+        return slots
 
-    def table(self, holder: KvHolder) -> list[Slot]:
-        """The slots of [0, allocated), as its row on the device lists them."""
-        row = self.ledger.tensors.req_to_token[holder.row, : self.allocated(holder)]
-        return [int(slot) for slot in row.tolist()]
+    def table(self, holder: KvHolder, start: int = 0) -> list[Slot]:
+        """The slots of [start, allocated), as its row on the device lists them."""
+        slots: list[Slot] = self.ledger.tensors.req_to_token[holder.row, start : self.allocated(holder)].tolist()
+        return slots
 
     def freed(self) -> Freed:
         """What this action gave back."""
         return Freed(tuple(sorted(self.freed_pages)), tuple(sorted(self.freed_rows)))
 
     def view(self) -> View:
-        """The ledger's own books. A record is shown once, under who holds its row."""
+        """The ledger's own books, which agree with each other: else Inconsistent. A record is shown once, under who
+        holds its row."""
         ledger, holders = self.ledger, self.holders()
+        selfcheck(ledger, [req.prefix for req in self.reqs.values() if req.prefix is not None])
         records = {
             name: RecordView(holder.row, self.protected(holder), self.committed(holder), self.allocated(holder))
             for name, holder in holders.items()
@@ -529,7 +533,8 @@ class Backend:
         if held is None:
             return []
         row = self.ledger.tensors.req_to_token[held.row, : self.committed(held)]
-        return [int(tag) for tag in self.kv_buffer[row.to(torch.int64)].tolist()]
+        tags: list[int] = self.kv_buffer[row.to(torch.int64)].tolist()
+        return tags
 
     def scramble(self) -> None:
         """Spoil the stale lengths of every row that nobody holds."""
