@@ -37,8 +37,9 @@ class Inconsistent(Exception):
 
     def __init__(self, page: int | None, row: int | None, expected: str, found: str) -> None:
         self.page, self.row = page, row
-        about = (f"no {what}" if number is None else f"{what} {number}" for what, number in (("page", page), ("row", row)))
-        super().__init__(f"{', '.join(about)}: expected {expected}, found {found}")
+        about = ", ".join(f"no {what}" if number is None else f"{what} {number}"
+                          for what, number in (("page", page), ("row", row)))  # fmt: skip
+        super().__init__(f"{about}: expected {expected}, found {found}")
 
 
 def selfcheck(ledger: Ledger, admitted: Iterable[Prefix] | None = None) -> None:

@@ -34,7 +34,7 @@ class Caller:
         self.kinds: list[Callable[[], None]] = [
             self.admit, self.admit, self.defer, self.extend, self.extend, self.extend, self.decode, self.decode,
             self.reserve, self.commit, self.commit, self.checkpoint, self.checkpoint, self.cut, self.release,
-            self.evict, self.give_what_is_free, self.call_for_nobody,
+            self.evict, self.take_and_give, self.give_what_is_free, self.call_for_nobody,
         ]  # fmt: skip
 
     def call(self) -> None:
@@ -81,6 +81,7 @@ class Caller:
             grant = call()
         except OutOfRoom as refused:
             assert refused.short == short, f"not enough {refused.short}: there were enough"
+            assert str(refused) == f"not enough {short}"
             return None
         assert short is None, f"granted without enough {short}"
         assert (len(grant.evicted) >= pages - free) and (len(grant.evicted) == 0 or pages > free), "evicted"
@@ -210,6 +211,14 @@ class Caller:
         """Some of the cache."""
         count, there = self.draw.randint(0, 4), self.ledger.cache.evictable
         assert min(count, there) <= len(self.ledger.evict(count)) <= there * min(count, 1)
+
+    def take_and_give(self) -> None:
+        """Some go and come back, the last one first: what was handed out stays what it was."""
+        for book in (self.ledger.pages, self.ledger.rows):
+            numbers = book.take(min(book.available, 3))
+            said = numbers.tolist()
+            book.give(numbers[::-1].copy())
+            assert numbers.tolist() == said, f"{book.what}s that were handed out are others now"
 
     # ---- the wrong ones
 

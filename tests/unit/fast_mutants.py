@@ -47,9 +47,9 @@ CALLS, SEEDS = 300, 2  # of the random runs, in each world
 WORLDS = (World(4, 9, 20, 1), World(4, 10, 12, 3), World(4, 30, 24, 4), World(3, 40, 9, 16))
 NOBODY = "NOBODY"
 
-# Mutant.key -> why that changes nothing
 UNREAD = "taken looks at 1..size alone, so nobody reads the place of 0"
 APART = "the two do not look at what the other writes"
+# Mutant.key -> why that changes nothing
 UNCHANGED: dict[tuple[str, str, str], str] = {
     ("pages", "TAKEN = -1", "becomes TAKEN = -2"): "whatever is no place in the stack will do",
     ("pages", "def __init__(self, short: str) -> None:",
