@@ -477,8 +477,7 @@ class Backend:
 
     def table(self, holder: KvHolder, start: int = 0) -> list[Slot]:
         """The slots of [start, allocated), as its row on the device lists them."""
-        slots: list[Slot] = self.ledger.tensors.req_to_token[holder.row, start : self.allocated(holder)].tolist()
-        return slots
+        return listed(self.ledger.tensors.req_to_token[holder.row, start : self.allocated(holder)])
 
     def freed(self) -> Freed:
         """What this action gave back."""
@@ -533,8 +532,7 @@ class Backend:
         if held is None:
             return []
         row = self.ledger.tensors.req_to_token[held.row, : self.committed(held)]
-        tags: list[int] = self.kv_buffer[row.to(torch.int64)].tolist()
-        return tags
+        return listed(self.kv_buffer[row.to(torch.int64)])
 
     def scramble(self) -> None:
         """Spoil the stale lengths of every row that nobody holds."""
@@ -544,7 +542,14 @@ class Backend:
 
 def by_member(grant: Grant) -> list[list[Slot]]:
     """The new slots of each member of a batch."""
-    return [slots.tolist() for slots in grant.out_cache_loc.split(grant.counts.tolist())]
+    slots, ends = listed(grant.out_cache_loc), np.cumsum(grant.counts).tolist()
+    return [slots[end - count : end] for end, count in zip(ends, grant.counts.tolist(), strict=True)]
+
+
+def listed(tensor: torch.Tensor) -> list[int]:
+    """The numbers of a tensor [n]; by way of numpy, for a tensor's own tolist takes several times as long."""
+    numbers: list[int] = tensor.cpu().numpy().tolist()
+    return numbers
 
 
 def make(world: World) -> Backend:
