@@ -18,6 +18,7 @@ from kvledger.fast.pages import OutOfRoom
 from kvledger.fast.plan import Pages
 from kvledger.fast.prefix_cache import Node, Prefix
 from kvledger.fast.request import KvHolder, Req, Session
+from kvledger.fast.selfcheck import selfcheck
 from kvledger.spec.actions import (
     Abort,
     Admit,
@@ -284,7 +285,7 @@ class Backend:
             return FORBIDDEN
         self.share(req, act.upto)
         end = self.protected(req)
-        return Reply(slots=[self.table(req)[start:end]], published={act.req: end}, freed=self.freed())
+        return Reply(slots=[self.table(req, start)[: end - start]], published={act.req: end}, freed=self.freed())
 
     # ---- it ends: three ways, one release; a turn leaves its row to its session
 
@@ -472,20 +473,22 @@ class Backend:
     def slots_of(self, pages: Pages) -> list[Slot]:
         """All slots of these pages, in order."""
         size = self.world.page_size
-        return [page * size + offset for page in pages.tolist() for offset in range(size)]
+        slots: list[Slot] = np.add.outer(pages * size, np.arange(size)).ravel().tolist()
+        return slots
 
-    def table(self, holder: KvHolder) -> list[Slot]:
-        """The slots of [0, allocated), as its row on the device lists them."""
-        row = self.ledger.tensors.req_to_token[holder.row, : self.allocated(holder)]
-        return [int(slot) for slot in row.tolist()]
+    def table(self, holder: KvHolder, start: int = 0) -> list[Slot]:
+        """The slots of [start, allocated), as its row on the device lists them."""
+        return listed(self.ledger.tensors.req_to_token[holder.row, start : self.allocated(holder)])
 
     def freed(self) -> Freed:
         """What this action gave back."""
         return Freed(tuple(sorted(self.freed_pages)), tuple(sorted(self.freed_rows)))
 
     def view(self) -> View:
-        """The ledger's own books. A record is shown once, under who holds its row."""
+        """The ledger's own books, which agree with each other: else Inconsistent. A record is shown once, under who
+        holds its row."""
         ledger, holders = self.ledger, self.holders()
+        selfcheck(ledger, [req.prefix for req in self.reqs.values() if req.prefix is not None])
         records = {
             name: RecordView(holder.row, self.protected(holder), self.committed(holder), self.allocated(holder))
             for name, holder in holders.items()
@@ -529,8 +532,8 @@ class Backend:
         held = self.holders().get(holder)
         if held is None:
             return []
-        [tags] = gather(self.ledger.tensors, self.kv_buffer, [held.row], [self.committed(held)]).tolist()
-        return [int(tag) for tag in tags]
+        [tags] = gather(self.ledger.tensors, self.kv_buffer, [held.row], [self.committed(held)])
+        return listed(tags)
 
     def scramble(self) -> None:
         """Spoil the stale lengths of every row that nobody holds."""
@@ -540,7 +543,14 @@ class Backend:
 
 def by_member(grant: Grant) -> list[list[Slot]]:
     """The new slots of each member of a batch."""
-    return [slots.tolist() for slots in grant.out_cache_loc.split(grant.counts.tolist())]
+    slots, ends = listed(grant.out_cache_loc), np.cumsum(grant.counts).tolist()
+    return [slots[end - count : end] for end, count in zip(ends, grant.counts.tolist(), strict=True)]
+
+
+def listed(tensor: torch.Tensor) -> list[int]:
+    """The numbers of a tensor [n]; by way of numpy, for a tensor's own tolist takes several times as long."""
+    numbers: list[int] = tensor.cpu().numpy().tolist()
+    return numbers
 
 
 def make(world: World) -> Backend:

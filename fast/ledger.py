@@ -64,7 +64,8 @@ class Ledger:
 
     protected_len, committed_len, allocated_len: int64 [rows + 1], by row; true of rows that are held only, and until
     the next call. mirror: the page that each line of the table lists, int32 [(rows + 1) * width], the authority for
-    what goes back. locked: by row, the node it reads under a lock.
+    what goes back. locked: by row, the node it reads under a lock. stride: the batch that decoded last, if nothing else
+    has happened to its rows.
     """
 
     def __init__(self, world: World, device: torch.device | str = "cpu") -> None:
@@ -77,7 +78,7 @@ class Ledger:
         self.mirror: Pages = np.zeros((world.rows + 1) * self.plan.width, np.int32)
         self.protected_len, self._committed_len, self._allocated_len = np.zeros((3, world.rows + 1), np.int64)
         self.locked: list[Node] = [self.cache.root] * (world.rows + 1)
-        self._stride: Stride | None = None
+        self.stride: Stride | None = None
 
     @property
     def committed_len(self) -> Ints:
@@ -180,7 +181,7 @@ class Ledger:
 
     def decode(self, rows: Any) -> Grant:
         """One more position for each row. Where slots are reserved none is decoded."""
-        stride = self._stride
+        stride = self.stride
         if stride is None or not stride.goes_on(rows):
             stride = self._new_stride(rows)
         edges = stride.edges()
@@ -280,7 +281,7 @@ class Ledger:
     def forget_batch(self) -> None:
         """For whoever writes to its arrays: the batch that decoded last is asked for anew, should it decode again."""
         self._settle()
-        self._stride = None
+        self.stride = None
 
     # ---- what the methods share
 
@@ -329,7 +330,7 @@ class Ledger:
 
     def _settle(self) -> None:
         """What a batch has decoded since somebody last asked is written down."""
-        stride = self._stride
+        stride = self.stride
         if stride is not None and stride.taken:
             lengths = self._committed_len[stride.rows] + stride.taken
             self._committed_len[stride.rows] = self._allocated_len[stride.rows] = lengths
@@ -342,7 +343,7 @@ class Ledger:
         begins = self.committed_len[rows]
         _ask(self.allocated_len[rows] == begins, rows, UNRESERVED)
         _ask(begins < self.plan.context_len, rows, "a column that is free")
-        self._stride = stride = Stride(self.plan, rows, begins, self.mirror)
+        self.stride = stride = Stride(self.plan, rows, begins, self.mirror)
         return stride
 
     def _move_lock(self, row: int, node: Node) -> None:

@@ -190,6 +190,8 @@ def _of_free_rows(ledger: Ledger, free: Sequence[Row]) -> Iterator[Difference]:
 
 
 def _of_free_pages(ledger: Ledger, free: Sequence[PageId]) -> Iterator[Difference]:
+    if sorted(free) == [page for page in range(1, ledger.world.pages + 1) if page not in ledger.pages]:
+        return
     for page, times in sorted(Counter(free).items()):
         state = ledger.page(page)
         if page == 0:
@@ -217,8 +219,10 @@ def _of_table(ledger: Ledger, table: Mapping[Holder, Sequence[Slot]]) -> Iterato
     for req in sorted(table.keys() - ledger.tables.keys()):
         yield Difference("holds KV without cause", req, "has no row", f"lists {len(table[req])} slots", req)
     for req, pages in ledger.tables.items():
-        allocated, slots = ledger.records[req].allocated_len, list(table.get(req, ()))
+        allocated, slots = ledger.records[req].allocated_len, tuple(table.get(req, ()))
         law = slots_in(pages, 0, allocated, size)
+        if slots == law:
+            continue
         for position, slot in enumerate(law):
             shown = slots[position] if position < len(slots) else None
             if shown == slot:

@@ -81,8 +81,9 @@ class Edit:
     def sample(self, req: ReqId, token: Token) -> None:
         """The sampled token is appended: it is pending."""
         request = self.requests[req]
-        tail = self.names.trail(request.trail[-1], (token,))
-        self.requests[req] = request._replace(tokens=(*request.tokens, token), trail=request.trail + tail)
+        sampled = (token,)
+        trail = request.trail + self.names.trail(request.trail[-1], sampled)
+        self.requests[req] = request._replace(tokens=request.tokens + sampled, trail=trail)
 
     def start(self, req: ReqId, row: Row, matched: tuple[PageId, ...], pages: tuple[PageId, ...], upto: int) -> None:
         """A waiting request takes a row, locks its match, and gets slots and KV up to `upto`."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from kvledger.spec.page import CACHED, FREE_PAGE, Page, pages_for, slot_of, whole_pages
@@ -254,5 +255,8 @@ class Ledger:
 
 
 def slots_in(pages: Sequence[PageId], start: int, upto: int, page_size: int) -> tuple[Slot, ...]:
-    """The slots of positions [start, upto) of a row that lists these pages."""
-    return tuple(slot_of(pages[position // page_size], position, page_size) for position in range(start, upto))
+    """The slots of positions [start, upto) of a row that lists these pages: inside a page one after another."""
+    before = start // page_size
+    firsts = (slot_of(page, 0, page_size) for page in pages[before : pages_for(upto, page_size)])
+    slots = tuple(chain.from_iterable(range(first, first + page_size) for first in firsts))
+    return slots[start - before * page_size : upto - before * page_size]

@@ -107,10 +107,14 @@ class Monitor:
         quiet = isinstance(said, Refused) and not said.evicted and said.freed in (None, Freed())
         need(quiet, "GUARD-1", by=name_of(act))
 
-    def compare(self, view: View, act: Action, answer: Granted | Refused | None) -> None:
-        """Hold the backend's own books against the law. answer None: the call was a probe."""
+    def compare(self, view: View, act: Action, answer: Granted | Refused | None, *, fresh: bool = True) -> None:
+        """Hold the backend's own books against the law. answer None: the call was a probe. fresh: False if the call
+        before was not followed by this, so that a disagreement may be older, and is named by its kind alone."""
         for difference in differences(self.ledger, tidy_view(view, self.world.declared.name)):
-            rule = self._owed.named(difference) or RULE_OF[difference.kind]
+            rule = RULE_OF[difference.kind]
+            if not fresh:
+                need(False, rule, by=name_of(act), **difference._asdict())
+            rule = self._owed.named(difference) or rule
             if answer is None:
                 rule = "GUARD-1"
             elif isinstance(answer, Refused):

@@ -6,7 +6,7 @@ A wrong one is a mistake of its adapter: WrongInput, one line. Whatever counts a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import index
 from typing import Any, TypeVar
@@ -148,7 +148,7 @@ def _by_request(values: Any, where: str, what: str, expected: str) -> dict[ReqId
     return dict(values.items())
 
 
-def _named(cached: dict[PageId, CachedView], where: str) -> dict[PageId, CachedView]:
+def _named(cached: Mapping[PageId, tuple[Hashable, int]], where: str) -> dict[PageId, CachedView]:
     """Only whether two keys are equal counts, and whose code decides that is the engine's: asked once, here."""
     first: dict[Hashable, PageId] = {}
     try:
@@ -187,10 +187,10 @@ def _slots(req: Any, shown: Any) -> tuple[ReqId, tuple[Slot, ...]]:
     return _kind(req, str), _integers(shown)
 
 
-def _cached(page: Any, shown: Any) -> tuple[PageId, CachedView]:
+def _cached(page: Any, shown: Any) -> tuple[PageId, tuple[Hashable, int]]:
     key, locks = _kind(shown, CachedView)
     hash(key)
-    return _number(page), CachedView(key, _number(locks))
+    return _number(page), (key, _number(locks))
 
 
 def _kind(value: Any, kind: type[V]) -> V:

@@ -57,12 +57,14 @@ def named_in_drain(rule: str, act: Action) -> str:
 
 
 class Grade(NamedTuple):
-    """What is looked at beside the answers. limit_s: seconds that one call may take before it counts as hung."""
+    """What is looked at beside the answers. limit_s: seconds that one call may take before it counts as hung. every:
+    after how many calls the books and the content are looked at again; content is written at every grant."""
 
     view: bool = True
     content: bool = True
     scramble: bool = True
     limit_s: float = LIMIT_S
+    every: int = 1
 
 
 FULL = Grade()
@@ -70,7 +72,8 @@ FULL = Grade()
 
 class Lockstep:
     """steps: what was done and answered so far, with the view that was compared last. armed: rule -> how often it
-    could have been broken, and what would have shown it was looked at. evidence: what was looked at at all."""
+    could have been broken, and what would have shown it was looked at. evidence: what was looked at at all. looks: how
+    often the books and the content were looked at."""
 
     def __init__(
         self, make: Make, world: World, *, grade: Grade = FULL, name: str = "the backend", count_armed: bool = True
@@ -85,7 +88,7 @@ class Lockstep:
         self._always = {"ANSWER", *["PROBE"] * self.world.has("GUARDED"), *["DRAIN"] * self._drains_all()}
         self.evidence = set(self._always)
         self.draining_since: int | None = None
-        self._number = 0
+        self._number = self._looked = self.looks = 0
         self._first_strike: int | None = None
         struck()
 
@@ -104,13 +107,20 @@ class Lockstep:
 
     def drain(self) -> None:
         """End everything, empty the cache, then take every row and every page once. Raises Finding."""
+        self.audit()
         self.draining_since = self._number
         try:
             self._drain()
+            self.audit()
         except Finding as finding:
             finding.rule = named_in_drain(finding.rule, self.steps[-1].act)
             raise
         self.monitor.finish()
+
+    def audit(self) -> None:
+        """A look at the books and the content, unless the last call was followed by one. Raises Finding."""
+        if self._looked < self._number:
+            self._judged(self._look_again, self.steps[-1].act)
 
     def _drain(self) -> None:
         for req in list(self.ledger.requests):
@@ -169,13 +179,20 @@ class Lockstep:
         self.judging_s += time.process_time() - began
         if isinstance(answer, Granted) and self.grade.content and self.world.has("CONTENT"):
             self._write(members, cast(Reply, reply))
-        looked_at = self._look(act, answer)
+        looked_at = self._look_if_due(act, answer)
         self._credit(looked_at | ({"FREED"} if gives and answer.freed is not None else set()))
         return answer
 
     def _try_forbidden(self, act: Action) -> None:
         self.monitor.probe(act, self._call(act, probe=True))
-        self._credit(self._look(act, None))
+        self._credit(self._look_if_due(act, None))
+
+    def _look_again(self, act: Action) -> None:
+        self.evidence |= self._look(act, None, fresh=False)
+
+    def _look_if_due(self, act: Action, answer: Granted | Refused | None) -> set[str]:
+        due = self._number - self._looked >= self.grade.every
+        return self._look(act, answer, fresh=self.grade.every == 1) if due else set()
 
     def _credit(self, looked_at: set[str]) -> None:
         """What this step could have broken counts if something that would have shown it was looked at."""
@@ -208,17 +225,19 @@ class Lockstep:
         tags += (REJECTED,) * (len(slots) - len(tags))
         self._theirs(cast(KeepsContent, self.backend).write, slots, tags)
 
-    def _look(self, act: Action, answer: Granted | Refused | None) -> set[str]:
-        """Compare the books, read the content back, and spoil what nobody may read. What was looked at."""
+    def _look(self, act: Action, answer: Granted | Refused | None, *, fresh: bool) -> set[str]:
+        """Compare the books, read the content back, and spoil what nobody may read. What was looked at. fresh: as it
+        was done after the call before."""
         looked_at = set()
+        before, self._looked, self.looks = self._looked, self._number, self.looks + 1
         if self.grade.view and self.world.has("VIEW"):
             view = self._theirs(self.backend.view)
             if view is None:
                 raise WrongInput(f"{self.world.declared.name} declares VIEW, but view() returned None")
             view = self._theirs(tidy_view, view, self.world.declared.name)
             looked_at |= shown(view)
-            self._keep(view)
-            self.monitor.compare(view, act, answer)
+            self._keep(view, before)
+            self.monitor.compare(view, act, answer, fresh=fresh)
         if self.grade.content and self.world.has("CONTENT"):
             looked_at.add("CONTENT")
             for req in self.ledger.records:
@@ -228,10 +247,11 @@ class Lockstep:
             self._theirs(cast(Scrambles, self.backend).scramble)
         return looked_at
 
-    def _keep(self, view: View) -> None:
-        """A view is as large as the pool: of those that were compared the last one is enough."""
-        if len(self.steps) > 1:
-            self.steps[-2] = self.steps[-2]._replace(view=None)
+    def _keep(self, view: View, before: int) -> None:
+        """A view is as large as the pool: of those that were compared the last one is enough. before: the step of the
+        one before it, 0 if there is none."""
+        if before:
+            self.steps[before - 1] = self.steps[before - 1]._replace(view=None)
         self.steps[-1] = self.steps[-1]._replace(view=view)
 
     def _read(self, req: str) -> None:

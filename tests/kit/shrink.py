@@ -68,6 +68,7 @@ def run_again(
                 fitting = act if allowed else fitted(lockstep.ledger, act)
                 if fitting is not None:
                     lockstep.do(fitting)
+        lockstep.audit()
         if drain:
             lockstep.drain()
     except Finding as finding:

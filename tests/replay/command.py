@@ -25,7 +25,7 @@ from kvledger.tests.kit.deviations import Deviation
 from kvledger.tests.kit.limit import LIMIT_S
 from kvledger.tests.kit.load import ask_page_size, load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
-from kvledger.tests.kit.shrink import Shrunk, confirmed
+from kvledger.tests.kit.shrink import Shrunk, calls_of, confirmed, run_again
 from kvledger.tests.kit.verdict import for_machines, spelled, verdicts
 from kvledger.tests.replay.against import Against, Differs
 from kvledger.tests.replay.driver import drive
@@ -46,6 +46,7 @@ HELP = f"""examples:
   kvledger replay --synthetic t.jsonl --requests 500 --seed 7   make up a trace, if you have none
   kvledger replay t.jsonl                                       replay it on the reference
   kvledger replay t.jsonl --backend my_adapter:make --view      on yours, its own books compared at every step
+  kvledger replay t.jsonl --backend fast --view-every 64        the same after every 64th call: for long runs
   kvledger replay t.jsonl --page-size 1 --pages 4096            a tight pool: evictions, refusals, retractions
   kvledger replay t.jsonl --backend fast --against reference    two in step: who owns what must be the same
   kvledger replay t.jsonl --pages 300 --plot occupancy.svg      whose the pages are, over the run
@@ -99,6 +100,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     resend = "pull exact resends forward: the first copy still runs"
     parser.add_argument("--resend", action="store_true", default=None, help=resend)
     parser.add_argument("--view", action="store_true", help="compare the backend's own books and content at every step")
+    every = "as --view, but after every Nth call, and at the end: for long runs"
+    parser.add_argument("--view-every", type=int, metavar="N", help=every)
     add_limit(parser)
     parser.add_argument("--deviations", metavar="FILE", help="what the engine is known to do against the law, as TOML "
                         "(tests/kit/deviations.py); an engine that has a name has one")  # fmt: skip
@@ -135,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _stored(args: argparse.Namespace, report: dict[str, object]) -> str:
     """A stored run once more, in its own world."""
-    for name in (*SIZES, "sessions", "resend", "deviations", "against"):
+    for name in (*SIZES, "sessions", "resend", "view-every", "deviations", "against"):
         if getattr(args, _attribute(name)) is not None:
             raise WrongInput(f"--{name} with {args.file}: a stored run has its sizes, expected a trace of requests")
     if args.plot:
@@ -147,7 +150,7 @@ def _recorded(args: argparse.Namespace, report: dict[str, object]) -> str:
     """A trace of requests through the driver."""
     _fill(args)
     args.backend = args.backend or "reference"
-    grade = Grade(args.view, args.view, limit_s=ask_limit(args) or LIMIT_S)
+    grade = _grade(args)
     known = deviations.known(args.backend, args.deviations)
     requests = read(args.file, args.requests, args.block_tokens, args.sessions)
     requests = forward(requests) if args.resend else requests
@@ -171,6 +174,15 @@ def _recorded(args: argparse.Namespace, report: dict[str, object]) -> str:
     else:
         run.draw(args.plot)
     return _conforms(args, requests, run, known, met, report)
+
+
+def _grade(args: argparse.Namespace) -> Grade:
+    """What is looked at beside the answers, and how often."""
+    every = 1 if args.view_every is None else args.view_every
+    if every < 1:
+        raise WrongInput(f"--view-every {every}: expected at least 1")
+    view = args.view or args.view_every is not None
+    return Grade(view, view, limit_s=ask_limit(args) or LIMIT_S, every=every)
 
 
 def _beside(args: argparse.Namespace, world: World, grade: Grade, driven: Lockstep) -> Against | None:
@@ -259,10 +271,13 @@ def _conforms(
     )
     figures = run.summary.figures(run.peak_pages)
     report |= {"exit": 0 if met is None else 2, "deviation": None if met is None else met.witness.name}
-    report |= {"figures": figures, "cpu_seconds": run.seconds, "monitor_seconds": lockstep.judging_s}
+    report |= {"figures": figures, "looks": lockstep.looks}
+    report |= {"cpu_seconds": run.seconds, "monitor_seconds": lockstep.judging_s}
     report["calibration_seconds"] = calibration
     report["rules"] = for_machines(found)
     lines = [*_header(args, requests, lockstep.world), "", *_table(figures), "", *spelled(found)]
+    if lockstep.grade.every > 1:
+        lines += ["", f"books and content looked at {lockstep.looks:,} times, in {len(lockstep.steps):,} calls"]
     if run.against is not None:
         says = f"{args.backend} and {args.against}: the same ownership after each of {run.calls:,} calls"
         lines += ["", f"{says}, up to the names of rows and pages"]
@@ -281,7 +296,7 @@ def _known(args: argparse.Namespace, known: Sequence[Deviation], met: Deviation 
             f"DEVIATES  {deviations.title(met)} by {met.by}, {met.kind}: {met.reason}",
             f"          the run ended in it, with {so_far}: what follows cannot be judged",
         ]
-        if not args.view:
+        if not (args.view or args.view_every):
             lines.append("          without --view it may show later than it happens, and then as another entry")
         return ["", *lines]
     rules = ", ".join(sorted({each.rule for each in known}))
@@ -300,13 +315,24 @@ def _broken(
     finding = confirmed(make, lockstep, finding, name=args.backend)
     since = lockstep.draining_since
     drained, calls = since is not None, lockstep.steps[:since]
-    long = Shrunk(finding, lockstep.steps, since)
+    long, each_call = Shrunk(finding, lockstep.steps, since), lockstep.grade._replace(every=1)
+    every_call = lockstep.grade.view and lockstep.grade.every == 1
+    blind = None if every_call or not lockstep.world.has("VIEW") else "--view"
 
     def shorten(progress: Callable[[int], None]) -> Shrunk:
-        return narrow(make, lockstep.world, calls, finding, grade=lockstep.grade, name=args.backend, drain=drained,
-                      known=known, progress=progress) or long  # fmt: skip
+        nonlocal blind
+        small = narrow(make, lockstep.world, calls, finding, grade=lockstep.grade, name=args.backend, drain=drained,
+                       known=known, progress=progress)  # fmt: skip
+        if small is None or lockstep.grade.every == 1:
+            return small or long
+        rest = calls_of(small.steps[: small.draining_since])
+        found, again = run_again(make, lockstep.world, rest, grade=each_call, name=args.backend, drain=drained)
+        if found is None:
+            return small
+        blind = None
+        return Shrunk(found, again.steps, again.draining_since)
 
-    small, trace = shortened(long, shorten, lockstep.world, args.backend, lockstep.grade, args.quiet)
+    small, trace = shortened(long, shorten, lockstep.world, args.backend, each_call, args.quiet)
     screen = Screen(
         world=lockstep.world,
         steps=small.steps,
@@ -315,12 +341,12 @@ def _broken(
         target=args.backend,
         trace=trace,
         found_after=len(calls),
-        blind=None if args.view or not lockstep.world.has("VIEW") else "With --view this may show at an earlier step.",
-        drained=drained,
+        blind=f"With {blind} this may show at an earlier step." if blind else None,
+        drained=small.draining_since is not None,
         limit_s=lockstep.grade.limit_s,
     )
     text = show(screen)
-    report |= {"exit": 1, "finding": {"rule": finding.rule, "trace": trace, "screen": text}}
+    report |= {"exit": 1, "finding": {"rule": small.finding.rule, "trace": trace, "screen": text}}
     return text
 
 
@@ -365,4 +391,5 @@ def _command_line(args: argparse.Namespace) -> str:
     words += ["--seed", str(args.seed)] if args.seed else []
     words += ["--deviations", args.deviations] if args.deviations else []
     words += [] if args.limit is None else [f"--limit={args.limit:g}"]
+    words += [] if args.view_every is None else ["--view-every", str(args.view_every)]
     return shlex.join(words + ["--view"] * args.view)

@@ -38,8 +38,8 @@ def test_step_for_step_as_if_asked_for_anew(page_size: int) -> None:
         assert counting.committed_len.tolist() == anew.committed_len.tolist() == counting.allocated_len.tolist()
         assert counting.tensors.req_to_token.tolist() == anew.tensors.req_to_token.tolist()
         assert counting.mirror.tolist() == anew.mirror.tolist()
-        batches.add(counting._stride)
-        assert anew._stride not in batches
+        batches.add(counting.stride)
+        assert anew.stride not in batches
     assert len(batches) == 1  # and that it did count
 
 
@@ -106,7 +106,7 @@ def test_a_full_row_ends_it() -> None:
     """Row 1 has 50 columns: from 48 tokens on two steps are left."""
     ledger, rows = a_ledger(4, [48, 3]), np.array([1, 2])
     ledger.decode(rows)
-    stride = ledger._stride
+    stride = ledger.stride
     assert isinstance(stride, Stride) and stride.steps == 1
     ledger.decode(rows)
     with pytest.raises(ValueError, match="row 1: expected a column that is free"):

@@ -24,7 +24,7 @@ from kvledger.spec.actions import (
     Submit,
 )
 from kvledger.spec.answer import Granted, Refused, Reply
-from kvledger.spec.backend import Declaration, Make, RecordView, View
+from kvledger.spec.backend import Declaration, KeepsContent, Make, RecordView, View
 from kvledger.spec.rules import RULES, VIEW_PARTS
 from kvledger.spec.trace import Step, Trace, judge
 from kvledger.spec.world import CAPABILITIES, World
@@ -328,6 +328,70 @@ def test_only_the_view_compared_last_is_kept() -> None:
     assert [number for number, step in enumerate(lockstep.steps, 1) if step.view] == [len(BEFORE)]
     lockstep.drain()
     assert [number for number, step in enumerate(lockstep.steps, 1) if step.view] == [len(lockstep.steps)]
+
+
+# ---- a look after every Nth call
+
+GROWS = (*BEFORE, *[Decode((("b", token),)) for token in range(4)])
+
+
+def seldom(backend: type[Reference], every: int) -> Lockstep:
+    """BEFORE and four decodes: nine calls."""
+    lockstep = Lockstep(backend, WORLD, grade=Grade(every=every), name="odd")
+    for act in GROWS:
+        lockstep.do(act)
+    return lockstep
+
+
+@pytest.mark.parametrize(("every", "looks"), [(1, 9), (2, 4), (4, 2), (9, 1), (100, 0)])
+def test_books_and_content_are_looked_at_after_every_nth_call(every: int, looks: int) -> None:
+    """And once more when it is asked for, if a call was not looked at. What is written in between is read in the end:
+    the decodes wrote 3 to 6 of b."""
+    lockstep = seldom(Reference, every)
+    assert lockstep.looks == looks
+    lockstep.audit()
+    lockstep.audit()
+    assert lockstep.looks == looks + (len(GROWS) % every > 0)
+    assert isinstance(lockstep.backend, KeepsContent)
+    assert lockstep.backend.read("b") == list(lockstep.ledger.trail_of("b")[:7])
+    assert {"CONTENT", "TABLE", "SCRAMBLE"} <= lockstep.evidence
+
+
+class ForgetsALock(ShowsNothing):
+    """From the first decode on its books say one lock less."""
+
+    parts = VIEW_PARTS_SHOWN
+    decoded = False
+
+    def do(self, act: Action) -> Reply | Refused:
+        """The reference's."""
+        self.decoded |= isinstance(act, Decode)
+        return super().do(act)
+
+    def view(self) -> View:
+        """The reference's, but for the locks."""
+        view = super().view()
+        cached = {page: each._replace(locks=0) for page, each in (view.cached or {}).items()}
+        return replace(view, cached=cached if self.decoded else view.cached)
+
+
+@pytest.mark.parametrize(("every", "step"), [(1, 6), (4, 8), (9, 9), (100, 9)])
+def test_what_goes_wrong_in_between_is_found_at_the_next_look(every: int, step: int) -> None:
+    """At the end of the run, if no look was due before: the drain probe begins with one."""
+    with pytest.raises(Finding) as found:
+        seldom(ForgetsALock, every).drain()
+    assert (found.value.rule, found.value.step) == ("LOCK-1", step)
+
+
+def test_a_later_look_does_not_blame_the_call_before_it() -> None:
+    """After a refusal every disagreement breaks ATOM-1; but this one is older than the refusal of d."""
+    longer = [act for req in "cd" for act in (Submit(req, (7,) * 7, req), Extend(((req, 7, 0),)))]
+    lockstep = Lockstep(ForgetsALock, WORLD, grade=Grade(every=10), name="odd")
+    with pytest.raises(Finding) as found:
+        for act in (*GROWS[:6], *longer):
+            lockstep.do(act)
+    assert isinstance(lockstep.steps[9].answer, Refused)
+    assert (found.value.rule, found.value.step) == ("LOCK-1", 10)
 
 
 # ---- stale lengths

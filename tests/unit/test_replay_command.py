@@ -138,6 +138,26 @@ def test_a_view_leaves_nothing_unseen(bench: Bench, trace: str) -> None:
         assert code == 0 and ("UNSEEN" in out) == unseen
 
 
+FORGETS = """reply = theirs()
+return replace(reply, free_pages=reply.free_pages[1:]) if self.req_to_token_pool.available_size() < 20 else reply"""
+
+
+def test_a_view_after_every_nth_call(bench: Bench, trace: str) -> None:
+    """It says how often, and what is found between two looks is told to the call once the run is short."""
+    code, out, _ = bench.call("replay", trace, "--requests", "10", "--view-every", "16", "--json", "out.json")
+    report = json.loads(Path("out.json").read_text())
+    said = re.search(r"books and content looked at ([\d,]+) times, in ([\d,]+) calls", out)
+    assert code == 0 and "UNSEEN" not in out and said is not None
+    looks, calls = (int(number.replace(",", "")) for number in said.groups())
+    assert looks == report["looks"] and -(-calls // 16) <= looks <= calls // 16 + 2
+    target, shown = bench.backend(odd("view", FORGETS)), []
+    for words in (["--view"], ["--view-every", "16"]):
+        code, screen, _ = bench.call("replay", trace, "--requests", "30", "--backend", target, *words)
+        assert code == 1 and f"--backend {target} --requests 30 {' '.join(words)}" in " ".join(screen.split())
+        shown.append(re.findall("BROKEN .*|by .*, at step .*", screen)[0])
+    assert shown[0] == shown[1] and "PAGE-2" in shown[0]
+
+
 def test_json_for_machines(bench: Bench, trace: str) -> None:
     code, out, _ = bench.call("replay", trace, "--json", "-")
     report = json.loads(out)
@@ -241,6 +261,7 @@ def test_resends(bench: Bench) -> None:
         ("--close-early 2 --backend blocks", "close_early = 2: blocks does not declare SESSIONS"),
         ("--close-early 2 --no-sessions", "close_early = 2: no request is a turn of a session, expected some"),
         ("--abort 200", "abort = 200: expected a whole number from 0 to 100"),
+        ("--view-every 0", "--view-every 0: expected at least 1"),
         ("--batch 0", "batch = 0: expected a whole number >= 1"),
         ("--block-tokens 65", "65 tokens a block: expected at most 64"),
         ("--deviations none.toml", "deviations none.toml: expected a TOML file that can be read"),
@@ -251,7 +272,8 @@ def test_what_cannot_be_is_said(bench: Bench, weka: str, words: str, says: str) 
 
 
 @pytest.mark.parametrize(
-    "word", ["--sessions", "--no-sessions", "--resend", "--drafts 0", "--abort 1", "--deviations d.toml"]
+    "word",
+    ["--sessions", "--no-sessions", "--resend", "--view-every 4", "--drafts 0", "--abort 1", "--deviations d.toml"],
 )
 def test_a_stored_run_is_what_it_is(bench: Bench, word: str) -> None:
     write_stored(STORED, "run.itf.json")
