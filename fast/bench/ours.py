@@ -54,7 +54,7 @@ class Ours:
             case Insert(tokens):
                 return partial(self.insert, tokens, ledger.pages.take(len(tokens) // self.world.page_size))
             case Match(tokens):
-                return partial(ledger.match, tokens.copy())  # as if they had just come: in the caches
+                return partial(ledger.match, tokens)
             case Evict(pages):
                 return partial(ledger.evict, pages)
         raise TypeError(op)

@@ -60,6 +60,7 @@ class SGLang:
         self.tree = self.made_tree(CacheInitParams(False, self.pool, self.allocator, size))
         self.rows = np.zeros(MOST_NAMES, np.int64)
         self.lengths = np.zeros(MOST_NAMES, np.int64)
+        self.questions: dict[int, tuple[Any, Any]] = {}
         self.reqs: dict[int, Any] = {}  # of those that read the tree, or have published
 
     def made_tree(self, params: Any) -> Any:
@@ -93,7 +94,7 @@ class SGLang:
             case Insert(tokens):
                 return partial(self.insert, key_of(tokens), self.allocator.alloc(len(tokens)))
             case Match(tokens):
-                return partial(self.match, MatchPrefixParams(key=key_of(tokens)))
+                return partial(self.match, self.asked(tokens))
             case Evict(pages):
                 return partial(self.tree.evict, EvictParams(num_tokens=pages * self.world.page_size))
         raise TypeError(op)
@@ -151,6 +152,13 @@ class SGLang:
         return value, self.tree.insert(InsertParams(key=key, value=value))
 
     # ---- what is not
+
+    def asked(self, tokens: Any) -> Any:
+        """The question after these tokens: one for the same array, as ours is asked with the same array again."""
+        if id(tokens) not in self.questions:
+            # The array is kept with it, so that nobody else gets its id.
+            self.questions[id(tokens)] = tokens, MatchPrefixParams(key=key_of(tokens))
+        return self.questions[id(tokens)][1]
 
     def admitted(self, names: Any, keys: Any) -> Any:
         """How much each finds in the tree, under a lock."""

@@ -26,16 +26,17 @@ def world_for(count: int, length: int) -> World:
     return World(1, PAGE_SIZE, count * length // PAGE_SIZE + 1, PAGE_SIZE)
 
 
-def match(length: int, count: int, calls: int) -> Load:
-    """Sequences that are there, in any order."""
+def match(length: int, count: int, some: int, times: int = 1) -> Load:
+    """In each round some of the sequences that are there, in any order; all of those several times, as prefixes that
+    many ask for are."""
     rng = np.random.default_rng(SEED)
     there = list(sequences(rng, count, length))
 
     def rounds() -> Iterator[Sequence[Op]]:
         for _ in range(ROUNDS):
-            yield [Match(there[at]) for at in rng.integers(0, count, calls)]
+            yield [Match(there[at]) for at in rng.integers(0, count, some)] * times
 
-    return Load(world_for(count, length), [Insert(each) for each in there], rounds(), (Match,), calls)
+    return Load(world_for(count, length), [Insert(each) for each in there], rounds(), (Match,), some * times)
 
 
 def insert(length: int, count: int, calls: int = 96) -> Load:
@@ -66,10 +67,10 @@ def evict(leaves: int, calls: int = 64, times: int = ROUNDS) -> Load:
 
 
 LOADS: dict[str, Callable[[], Load]] = {
-    "R1": partial(match, 4096, 1000, 96),
-    "R2": partial(match, 32_768, 100, 16),
+    "R1": partial(match, 4096, 1000, 32, 4),
+    "R2": partial(match, 32_768, 100, 16, 4),
     "R3": partial(insert, 4096, 500),
-    "T1": partial(match, 4096, 1000, 96),
+    "T1": partial(match, 4096, 1000, 32, 4),
     "T2": partial(insert, 4096, 500),
     "T3": partial(evict, 1000),
 }
