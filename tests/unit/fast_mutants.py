@@ -1,4 +1,4 @@
-"""Every operator of fast/plan.py and fast/pages.py changed, one at a time: somebody must catch each of them.
+"""Every operator of fast/plan.py, pages.py and stride.py changed, one at a time: somebody must catch each of them.
 
     python -m kvledger.tests.unit.fast_mutants      # in a clone; exit 0: all caught but the listed ones
 
@@ -41,7 +41,7 @@ from kvledger.tests.replay.driver import drive
 from kvledger.tests.replay.knobs import Knobs
 
 ROOT = Path(__file__).parents[2]
-FILES = ("plan", "pages")
+FILES = ("plan", "pages", "stride")
 SECONDS, MEMORY = 60, 8 * 2**30  # of CPU, and bytes of address space that torch has not taken yet
 CALLS, SEEDS = 300, 2  # of the random runs, in each world
 WORLDS = (World(4, 9, 20, 1), World(4, 10, 12, 3), World(4, 30, 24, 4), World(3, 40, 9, 16))
