@@ -28,7 +28,8 @@ def decode(state: DeviceState, plan: Plan, rows: torch.Tensor) -> torch.Tensor:
         Fault.WRONG_LENGTH: full.any(),
     })  # fmt: skip
     need, fine = need & ok, fine & ok
-    _list(state, _take(state, need, need.cumsum(0) - 1), torch.where(need, plan.line_of(batch.rows, begins), 0))
+    lines = batch.rows * plan.width + begins // plan.page_size
+    _list(state, _take(state, need, need.cumsum(0) - 1), torch.where(need, lines, 0))
     state.seq_lens.index_add_(0, batch.rows, fine.to(torch.int64))
     return _slots(state, plan, fine, batch.rows, begins)
 

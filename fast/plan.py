@@ -72,14 +72,6 @@ class Plan:
         slots: Ints = pages[:, np.newaxis] * self.page_size + self.offsets
         return slots.ravel()
 
-    def line_of(self, rows: Ints, positions: Ints) -> Ints:
-        """The line in which one position of each row stands."""
-        return rows * self.width + positions // self.page_size
-
-    def slot_of(self, pages: Pages, positions: Ints) -> Ints:
-        """The slot of one position of each row, which stands in this page."""
-        return pages * self.page_size + positions % self.page_size
-
     def reserved(self, committed: Ints, allocated: Ints, tokens: Ints) -> Ints:
         """How far slots reach when `tokens` beyond committed have some: to a page's end, never less far than now,
         never past the row."""

@@ -27,8 +27,7 @@ class Stride:
         lines = rows * plan.width + whole
         self.slots: Ints = mirror[lines] * np.int64(plan.page_size) + phases  # of a row at an edge: nothing yet
         self.lines = lines + (phases > 0)  # where the next page of each is listed
-        short = phases.astype(np.uint16) if plan.page_size <= 2**16 else phases  # sorted by counting
-        self.by_phase = short.argsort(kind="stable")  # so that pages go in the order of the batch
+        self.by_phase = phases.argsort(kind="stable")  # pages go in the order of the batch
         self.groups = [0, *np.cumsum(np.bincount(phases, minlength=plan.page_size)).tolist()]
         self.phase = 0  # of those whose next position begins a page
 

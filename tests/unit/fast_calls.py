@@ -7,6 +7,7 @@ is unlike that is an AssertionError, what is not consistent in itself an Inconsi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import Any
@@ -137,19 +138,27 @@ class Caller:
         self.keep(grant, begins, stops)
 
     def decode(self) -> None:
-        """One more position each, several times as long as none is full."""
+        """One more position each, several times, in the same order or another, until one is full. Whoever has a grant
+        may not spoil with it what comes next."""
         rows = self.some(self.whole())
         for _ in range(self.draw.randint(1, 4)):
+            if self.draw.random() < 1 / 4:
+                self.draw.shuffle(rows)
             begins = [len(self.tokens[row]) for row in rows]
             stops = [begin + 1 for begin in begins]
-            if max(stops, default=0) > self.world.context_len:
-                return
             batch = np.array(rows, np.int64)
+            if max(stops, default=0) > self.world.context_len:
+                refused(ValueError, self.ledger.decode, batch)
+                return
             grant = self.granted(0, sum(map(self.new, begins, stops)), partial(self.ledger.decode, batch))
             if grant is not None:
+                assert grant.rows.tolist() == rows, f"of {grant.rows}, not of {rows}"
                 for row in rows:
                     self.tokens[row] += self.letters(1)
                 self.keep(grant, begins, stops)
+                for numbers in (batch, grant.rows, grant.counts):
+                    with suppress(ValueError):
+                        numbers[:] = 0
 
     def reserve(self) -> None:
         """Slots ahead: to a page's end, not past the row, and never fewer than there are."""
@@ -253,6 +262,17 @@ def refused(error: type[Exception], call: Callable[..., Any], *args: Any) -> Non
     except error:
         return
     raise AssertionError(f"{call.__name__}{args}: expected {error.__name__}")
+
+
+def long_rows() -> None:
+    """Two rows of 1,500 tokens in pages of one: more numbers in a call than any plan begins with, twice."""
+    ledger = Ledger(World(2, 3_000, 6_000, 1))
+    for stop in (1_500, 3_000):
+        prefixes = [ledger.admit(np.empty(0, np.int32)) for _ in range(2 * (stop == 1_500))]
+        grant = ledger.extend([0, 0] if prefixes else [1, 2], [stop, stop], prefixes)
+        law = list(range(2 * stop - 2_999, 2 * stop + 1))
+        assert grant.out_cache_loc.tolist() == law, "slots of long rows"
+        selfcheck(ledger, [])
 
 
 def run(world: World, seed: int, calls: int) -> Caller:

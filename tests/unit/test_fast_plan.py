@@ -56,7 +56,6 @@ def test_each_index_is_as_token_by_token(page_size: int) -> None:
         assert plan.pages_for(batch[2]).tolist() == [by_token.pages(stop) for stop in stops]
         lines = plan.lines(batch[0], *map(plan.pages_for, batch[1:]))
         assert lines.tolist() == [line for member in members for line in by_token.lines(*member)]
-        assert plan.line_of(*batch[:2]).tolist() == [by_token.line(row, start) for row, start, _ in members]
 
 
 @pytest.mark.parametrize("page_size", [1, 3, 4, 16])
@@ -77,12 +76,11 @@ def test_slots_are_as_token_by_token(page_size: int) -> None:
     """200 batches of rows of any pages, and in them of any ranges but empty ones."""
     draw, plan, by_token = Random(page_size), Plan(page_size, WIDTH), TokenByToken(page_size)
     for _ in range(200):
-        starts, stops, listed, slots, one_each = [], [], list[int](), list[int](), list[int]()
+        starts, stops, listed, slots = [], [], list[int](), list[int]()
         for _ in range(draw.randint(0, 5)):
             start, stop = sorted(draw.sample(range(WIDTH + 1), 2))
             touched = {position // page_size: draw.randint(1, 99) for position in range(start, stop)}
             slots += by_token.slots(touched, start, stop)
-            one_each += by_token.slots(touched, start, start + 1)
             starts.append(start)
             stops.append(stop)
             listed += touched.values()
@@ -90,8 +88,6 @@ def test_slots_are_as_token_by_token(page_size: int) -> None:
         assert plan.slots(pages, ints(*starts), ints(*stops)).tolist() == slots
         whole = [page * page_size + offset for page in listed for offset in range(page_size)]
         assert plan.slots_of(pages).tolist() == whole
-        first = np.array([slot // page_size for slot in one_each], np.int32)
-        assert plan.slot_of(first, ints(*starts)).tolist() == one_each
 
 
 def test_runs_of_numbers_one_behind_the_other() -> None:
@@ -113,19 +109,17 @@ def test_a_table_with_more_lines_than_int32_can_count(page_size: int) -> None:
         assert row * width > 2**31
         expected = range(row * width + -(-999_970 // page_size), (row + 1) * width)
         assert plan.lines(ints(row), first, last).tolist() == list(expected)
-        assert plan.line_of(ints(row), ints(999_999)).tolist() == [(row + 1) * width - 1]
 
 
 def test_rows_of_int32_are_counted_on_beyond_it() -> None:
     """Who hands in rows and lengths of int32 gets int64 all the same: the ledger widens them."""
-    rows, positions = _batch(*np.array([[3_000], [999_999]], np.int32))
-    assert Plan(1, 1_000_000).line_of(rows, positions).tolist() == [3_000_999_999]
+    rows, firsts, lasts = _batch(*np.array([[3_000], [999_999], [1_000_000]], np.int32))
+    assert Plan(1, 1_000_000).lines(rows, firsts, lasts).tolist() == [3_000_999_999]
 
 
 def test_the_last_slot_that_int32_can_hold() -> None:
     """The pool of 2^31 slots, the padding page with them: its last page's last slot is 2^31 - 1."""
     for page_size in (1, 2, 16, 2**16):
         plan, last = Plan(page_size, page_size), np.array([2**31 // page_size - 1], np.int32)
-        assert plan.slot_of(last, ints(page_size - 1)).tolist() == [2**31 - 1]
         assert plan.slots(last, ints(page_size - 1), ints(page_size)).tolist() == [2**31 - 1]
         assert plan.slots_of(last)[-1] == 2**31 - 1
