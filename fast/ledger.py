@@ -236,13 +236,13 @@ class Ledger:
         line = row * self.plan.width
         own = self.mirror[line : line + end].copy()
         self.pages.check(own[begin:])
-        prefix, there = self.cache.insert(key, namespace, own)
-        duplicates, kept = own[begin:there], prefix.pages[begin:there]
+        there, node = self.cache.insert(key, namespace, own)
+        duplicates, kept = own[begin : len(there)], there[begin:]
         if len(duplicates):
             self.pages.give(duplicates)
-            self.mirror[line + begin : line + there] = kept
+            self.mirror[line + begin : line + len(there)] = kept
             table_torch.run(self.tensors, line + begin, self.plan.slots_of(kept))
-        self._move_lock(row, prefix.node)
+        self._move_lock(row, node)
         self.protected_len[row] = end * self.plan.page_size
         return duplicates
 

@@ -34,7 +34,7 @@ def key_of(tokens: npt.ArrayLike) -> bytes:
 
 
 class Prefix(NamedTuple):
-    """What is cached of a key. pages: in order, int32 [n]. node: where it ends; valid once locked."""
+    """What was found of a key. pages: in order, int32 [n]. node: where it ends; valid once locked."""
 
     pages: Pages
     node: Node
@@ -80,23 +80,23 @@ class PrefixCache:
             found.append(child.pages)
             at += len(child.key)
             node = child
-        return Prefix(found[0] if len(found) == 1 else np.concatenate([NO_PAGES, *found]), node)
+        return Prefix(np.concatenate(found) if len(found) > 1 else found[0] if found else NO_PAGES, node)
 
-    def insert(self, key: bytes, namespace: Hashable, pages: Pages) -> tuple[Prefix, int]:
+    def insert(self, key: bytes, namespace: Hashable, pages: Pages) -> Prefix:
         """What is missing of the key enters as one new leaf, with a copy of its part of pages. Whole pages only.
 
-        Returns all of the key as it is cached now, and how many pages of it were there before: those stay as they were,
-        and the ones given for them are duplicates.
+        Returns the pages of it that were there before, and stay, so that the ones given for them are duplicates; and
+        the node where all of the key ends now.
         """
         found = self.match(key, namespace)
         there = len(found.pages)
         if there == len(pages):
-            return found, there
+            return found
         leaf = Node(namespace, key[there * self.page_bytes :], pages[there:].copy(), found.node, tick=next(self.clock))
         found.node.children[self.child_key(leaf)] = leaf
         self.evictable += len(leaf.pages)
         self.offer(leaf)
-        return Prefix(np.concatenate([found.pages, leaf.pages]) if there else leaf.pages, leaf), there
+        return Prefix(found.pages, leaf)
 
     def child_key(self, node: Node) -> ChildKey:
         """Under which key it stands in its parent: two children of a node differ in their first page."""

@@ -78,7 +78,7 @@ SIZES: dict[str, tuple[Callable[[], Load], Callable[[], Load]]] = {
     "G2": (partial(take, 10_000), partial(take, 1_000_000)),
     "G3": (partial(decode, 256, 16, 32, 2048, 20_000), partial(decode, 256, 16, 32, 32_768, 2_000_000)),
     "G4": (partial(evict, 1_000), partial(evict, 100_000)),
-    "G5": (partial(match, 1024, 100, 192), partial(match, 1024, 10_000, 192)),
+    "G5": (partial(match, 1024, 100, 32, 6), partial(match, 1024, 10_000, 32, 6)),
 }
 FEWER = {"G4": (partial(evict, 1_000, 2, WARM + 3), partial(evict, 100_000, 2, WARM + 3))}
 

@@ -59,9 +59,9 @@ class Ours:
                 return partial(ledger.evict, pages)
         raise TypeError(op)
 
-    def insert(self, tokens: Any, pages: Pages) -> tuple[Pages, Prefix, int]:
+    def insert(self, tokens: Any, pages: Pages) -> tuple[Pages, Prefix]:
         """What a checkpoint does with the tree."""
-        return pages, *self.ledger.cache.insert(key_of(tokens), None, pages)
+        return pages, self.ledger.cache.insert(key_of(tokens), None, pages)
 
     def note(self, op: Any, result: Any) -> None:
         match op:
@@ -70,8 +70,8 @@ class Ours:
             case Release(names):
                 self.rows[names] = 0
             case Insert():
-                pages, _, there = result
-                self.ledger.pages.give(pages[:there])
+                pages, before = result
+                self.ledger.pages.give(pages[: len(before.pages)])
 
     def slots(self, op: Any, result: Any) -> Slots | None:
         match op:

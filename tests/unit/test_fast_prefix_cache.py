@@ -28,8 +28,8 @@ def pages(*numbers: int) -> Pages:
 def test_a_split_keeps_the_locks_and_copies_no_pages() -> None:
     """Someone reads ABCDEF when a match ends behind AB: both halves are read by one, all 3 pages stay protected."""
     cache = PrefixCache(2)
-    (found, leaf), there = cache.insert(key("ABCDEF"), "n", pages(1, 2, 3))
-    assert found.tolist() == [1, 2, 3] and there == 0
+    there, leaf = cache.insert(key("ABCDEF"), "n", pages(1, 2, 3))
+    assert there.tolist() == [] and cache.match(key("ABCDEF"), "n").pages.tolist() == [1, 2, 3]
     cache.lock(leaf)
     found, upper = cache.match(key("ABCX"), "n")  # C agrees, but half a page is none
     assert found.tolist() == [1]
@@ -47,10 +47,11 @@ def test_what_is_there_stays() -> None:
     """Of ABCDE under 1 to 5 only DE is new to ABC under 7 to 9; the given array may change afterwards."""
     cache, given = PrefixCache(1), pages(1, 2, 3, 4, 5)
     cache.insert(key("ABC"), "n", pages(7, 8, 9))
-    (found, _), there = cache.insert(key("ABCDE"), "n", given)
+    there, node = cache.insert(key("ABCDE"), "n", given)
     given[:] = 0
-    assert (found.tolist(), there) == ([7, 8, 9, 4, 5], 3)
-    assert cache.insert(key("ABCDE"), "n", given)[0].pages.tolist() == [7, 8, 9, 4, 5]
+    assert there.tolist() == [7, 8, 9] and node.pages.tolist() == [4, 5]
+    again = cache.insert(key("ABCDE"), "n", given)
+    assert again.pages.tolist() == [7, 8, 9, 4, 5] and again.node is node
 
 
 def test_namespaces_never_meet() -> None:
@@ -92,7 +93,7 @@ def test_it_does_what_the_references_does(page_size: int) -> None:
                 [slots] = allocator.alloc_extend([0], [len(whole)], [-1])
                 own = pages(*(slot // page_size for slot in slots[::page_size]))
                 there = tree.insert(RadixKey(tuple(whole), "n"), slots)
-                assert cache.insert(key(whole), "n", own)[1] * page_size == there
+                assert len(cache.insert(key(whole), "n", own).pages) * page_size == there
             case 2:
                 ours, theirs = cache.match(key(tokens), "n"), tree.match_prefix(RadixKey(tuple(tokens), "n"))
                 assert ours.pages.tolist() == [slot // page_size for slot in theirs.device_indices[::page_size]]
