@@ -226,6 +226,7 @@ class Ledger:
         without a page in part; it never shrinks.
         """
         rows, ends = _batch([row], [upto])
+        row, upto = int(rows[0]), int(ends[0])
         self._ask_held(rows)
         _ask((ends >= 0) & (ends <= self.committed_len[rows]), rows, f"upto = {upto} to lie within what has KV")
         key = key_of(tokens)[: upto // self.plan.page_size * self.cache.page_bytes]
