@@ -90,4 +90,6 @@ def with_fault(fault: Fault) -> tuple[ModuleType, ModuleType]:
     copy = ModuleType(kernel.__name__)
     spoiled = whole.replace(text, head + quotes + body.replace(fault.old, fault.new))
     exec(compile(spoiled, str(kernel.__file__), "exec", dont_inherit=True), copy.__dict__)
+    data = {name: value for name, value in vars(kernel).items() if isinstance(value, type | tuple)}
+    copy.__dict__.update(data)  # one Page, one Record, one SpecError: those that everybody knows
     return (copy, record) if fault.kernel == "page" else (page, copy)
