@@ -1,4 +1,4 @@
-"""What each transition of the kernels owes beyond its lawfulness: who may call it, and where it leads. A second opinion.
+"""What a transition of the kernels owes beside lawfulness: who may call it, and where it leads. A second opinion.
 
 authority    what the guard lets pass is allowed: CrossHair, which looks only at calls that are, cannot see this
 destination  what it returns is this and nothing else

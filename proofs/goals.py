@@ -1,4 +1,4 @@
-"""Asks Z3, goal by goal, whether it follows. Only `unsat` of the opposite counts; unknown and a timeout are failures."""
+"""Asks Z3, goal by goal, whether it follows. Only `unsat` of the opposite counts; unknown, a timeout are failures."""
 
 from __future__ import annotations
 

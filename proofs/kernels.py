@@ -194,7 +194,7 @@ def settle(
 
 
 def not_settled(still_open: dict[str, str]) -> str:
-    """In the words of a verdict; Z3's `sat` is a refutation."""
+    """In the words of a verdict; `sat` is Z3's word for a refutation."""
     said = ", ".join(f"{goal} {'refuted' if answer == 'sat' else answer}" for goal, answer in still_open.items())
     return f"not settled: {said}"
 
