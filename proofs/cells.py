@@ -1,11 +1,11 @@
 """The page kernel, lifted: for any number of pages, rows, keys and holders, every step keeps every law, inductively.
 
 The kernel's own functions are run symbolically (symbolic.py); what a step does with them and with the references stands
-in cells_steps.py, the laws in cells_state.py. For each step:
+in cells_changes.py, the laws in cells_state.py. For each step:
 
     allowed     where the layer above may take it, no guard of the kernel refuses
     laws        every law of a lawful state holds after it
-    also        where it leads: "no page is left to the row"
+    also        where it leads: "no page is left to the row"; and no page is moved twice
 
 Each case of a step is shown to happen in a small world. What Z3 does not settle is sought there, and told.
 """
@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 import z3
 
+from kvledger.proofs.cells_changes import Change, Kernel
 from kvledger.proofs.cells_state import FOLLOWS, Cells, EverySize, Law, Seen, SmallWorld, Space, fresh, laws
-from kvledger.proofs.cells_steps import STEPS, Change, Kernel, Step
+from kvledger.proofs.cells_steps import STEPS, Step
 from kvledger.proofs.goals import ask, model_of
 from kvledger.proofs.kernels import fields, lawful_page, not_settled, transition
 from kvledger.proofs.symbolic import Term, derive
@@ -58,7 +59,7 @@ def question(space: Space, step: Step, kernel: Kernel, all_laws: Mapping[str, La
     s = fresh("")
     parameters = {name: _parameter(name, *sorts.split()) for name, sorts in step.parameters.items()}
     change = step.change(space, kernel, s, SimpleNamespace(**parameters))
-    t = change.after(s)
+    t, moved = change.after(s), [move.on for move in change.moves]
 
     def passes(g: Term) -> Term:
         return z3.And(*(z3.Implies(move.on(g), move.enabled(s, g)) for move in change.moves))
@@ -69,6 +70,8 @@ def question(space: Space, step: Step, kernel: Kernel, all_laws: Mapping[str, La
         before += [*space.bounds(s), *_bounds(space, step, parameters)]
     goals = {name: law.goal(space, t) for name, law in all_laws.items()}
     goals |= {name: said(space, t) for name, said in change.also.items()}
+    if len(change.moves) > 1:
+        goals["no page is moved twice"] = space.all("page", lambda g: z3.AtMost(*(on(g) for on in moved), 1))
     return Question(parameters, change, s, t, before, enabled, goals)
 
 

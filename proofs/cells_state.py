@@ -137,6 +137,10 @@ class Seen:
         """What the row lists there."""
         return int(self.value(self._s.place(row, ordinal)))
 
+    def listed(self, key: int, page: int) -> bool:
+        """Whether the key lists it."""
+        return bool(self.value(self._s.listed(key, page)))
+
     def said(self, page: int) -> str:
         """ "page 2, cached under key 1, 1 lock and read by holder 1"."""
         readers = " and ".join(f"holder {holder}" for holder in self.readers(page))
@@ -196,7 +200,8 @@ def laws(lawful: Derived) -> dict[str, Law]:
             "key page",
             lambda q, s, key, g: s.listed(key, g) == z3.And(s.kind(g) == CACHED, s.owner(g) == key),
             (lambda s, key, g: s.listed(key, g),),
-            lambda seen, key, g: f"page {g} is {said_of_page(seen.page(g))}, and that is not what key {key} lists",
+            lambda seen, key, g: f"key {key} lists page {g}, which is {said_of_page(seen.page(g))}"
+            if seen.listed(key, g) else f"page {g} is {said_of_page(seen.page(g))}, which lists it not",
         ),
         "PAGE-3 padding-page": Law(
             "", lambda q, s: s.kind(0) == FREE, (),

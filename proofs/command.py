@@ -10,7 +10,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from kvledger.proofs.parts import PARTS, chosen, settle
-from kvledger.proofs.status import less_than_listed, listed, part_of
+from kvledger.proofs.status import differences, listed, part_of
 from kvledger.proofs.verdict import Verdict
 from kvledger.spec.whole_file import write_whole
 from kvledger.spec.world import WrongInput
@@ -25,7 +25,7 @@ examples:
   kvledger prove --deep            everything
   kvledger prove --json -          the verdicts, as JSON
 
-exit 0: all that proofs/STATUS.md lists is settled. 1: something is not; a counterexample is told, if there is one.
+exit 0: all is settled, as proofs/STATUS.md lists it. 1: something is not; a counterexample is told, if there is one.
 """
 
 
@@ -38,25 +38,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Settle the parts, print a line a verdict. Exit 1 if one does not hold, or is less than STATUS.md lists."""
+    """Settle the parts, print a line a verdict. Exit 1 if one does not hold, or is not as STATUS.md lists it."""
     names = chosen(args.part, args.deep)
     if args.json not in (None, STDOUT) and not Path(args.json).absolute().parent.is_dir():
         raise WrongInput(f"--json {args.json}: expected a file in a folder that exists")
     verdicts = _settled(names, args.quiet or not sys.stderr.isatty())
-    less = less_than_listed([each for each in verdicts if each.holds], names)
+    other = differences(verdicts, names)
     if args.json != STDOUT:
         for verdict in verdicts:
             print(line(verdict))
         print(summary(verdicts))
-        for difference in less:
-            print(f"LESS THAN LISTED  {difference}")
+        for difference in other:
+            print(f"NOT AS LISTED  {difference}")
     if args.json:
         text = json.dumps([each._asdict() for each in verdicts], indent=1) + "\n"
         if args.json == STDOUT:
             print(text, end="")
         else:
             write_whole(args.json, [text])
-    return 1 if less or not all(verdict.holds for verdict in verdicts) else 0
+    return 1 if other or not all(verdict.holds for verdict in verdicts) else 0
 
 
 def _settled(names: list[str], quiet: bool) -> list[Verdict]:
@@ -81,7 +81,7 @@ def summary(verdicts: list[Verdict]) -> str:
     """How many hold, what they cost in CPU seconds, and the goal that took longest."""
     holding = sum(verdict.holds for verdict in verdicts)
     said = f"{holding} of {len(verdicts)} hold; {sum(verdict.seconds for verdict in verdicts):.1f} CPU s"
-    slowest = max(verdicts, key=lambda each: each.slowest[1])
-    if slowest.slowest[0]:
+    slowest = max(verdicts, key=lambda each: each.slowest[1], default=None)
+    if slowest is not None and slowest.slowest[0]:
         said += f"; slowest goal: {slowest.name}, {slowest.slowest[0]}, {slowest.slowest[1]:.3f} s"
     return said

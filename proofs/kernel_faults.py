@@ -51,7 +51,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "publishes under its row": Fault(
         "page", "publish", "(CACHED, key,", "(CACHED, page.owner,",
-        "a published page names its row, not its key", "PAGE-2 no-page-lost",
+        "a published page names its row, not its key", "PAGE-2 no-page-lost, in the cache",
     ),
     "gives back to nobody": Fault(
         "page", "give_back", "return FREE_PAGE", "return page",

@@ -163,34 +163,36 @@ def settle(
     progress: Progress, page: ModuleType = page_kernel, record: ModuleType = record_kernel
 ) -> Iterator[Verdict]:
     """One verdict a transition, and one on the executor that derives their terms."""
-    transitions = []
     for name, clause in CLAUSES.items():
-        title = f"kernels: {clause.kernel}.{name}"
-        progress(title)
-        began = time.process_time()
-        each = transition(name, page, record)
-        transitions.append(each)
-        premise, goals, happens = goals_of(each)
-        asked = ask(premise, goals)
-        if model_of(*premise, happens) is None:
-            asked.open["witness"] = "none: no call is lawful"
-        told = [f"{goal}: {counterexample(each, premise, goal, goals[goal])}" for goal in asked.open if goal in goals]
-        words = f"settled for every size ({asked.goals} goals, {len(each.derived.paths)} paths)"
-        yield Verdict(
-            title, first_sentence(each.function), words if not asked.open else not_settled(asked.open),
-            not asked.open, time.process_time() - began, "\n".join(told), asked.slowest,
-        )  # fmt: skip
+        progress(f"kernels: {clause.kernel}.{name}")
+        yield verdict(transition(name, page, record))
     progress("kernels: executor")
     began = time.process_time()
-    wrong = [complaint for each in transitions for complaint in differences(each)]
+    wrong = [complaint for name in CLAUSES for complaint in differences(transition(name, page, record))]
     yield Verdict(
         "kernels: executor",
         "the term that was derived from a function says what the function returns, and when it refuses",
-        f"agrees on {POINTS * len(transitions):,} random calls" if not wrong else f"differs on {len(wrong)} calls",
+        f"agrees on {POINTS * len(CLAUSES):,} random calls" if not wrong else f"differs on {len(wrong)} calls",
         not wrong,
         time.process_time() - began,
         wrong[0] if wrong else "",
     )
+
+
+def verdict(each: Transition) -> Verdict:
+    """The goals of one transition, and that a lawful call of it is possible at all."""
+    began = time.process_time()
+    premise, goals, happens = goals_of(each)
+    asked = ask(premise, goals)
+    told = [f"{goal}: {counterexample(each, premise, goal, goals[goal])}" for goal in asked.open]
+    if model_of(*premise, happens) is None:
+        asked.open["witness"] = "not found"
+    words = f"settled for every size ({asked.goals} goals, {len(each.derived.paths)} paths)"
+    return Verdict(
+        f"kernels: {each.clause.kernel}.{each.name}", first_sentence(each.function),
+        words if not asked.open else not_settled(asked.open), not asked.open,
+        time.process_time() - began, "\n".join(told), asked.slowest,
+    )  # fmt: skip
 
 
 def not_settled(still_open: dict[str, str]) -> str:

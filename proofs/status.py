@@ -32,7 +32,8 @@ def table(verdicts: Iterable[Verdict]) -> str:
             section = part
             says = f": {PARTS[part].sentence}" if part in PARTS else ""
             lines += ["", f"## {part}{says}", "", "| asked | claim | verdict |", "|---|---|---|"]
-        lines.append(f"| {verdict.name} | {verdict.claim} | {verdict.words} |")
+        cells = (cell.replace("|", "/") for cell in (verdict.name, verdict.claim, verdict.words))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -51,18 +52,19 @@ def listed() -> dict[str, str]:
     return found
 
 
-def less_than_listed(verdicts: Iterable[Verdict], names: Iterable[str]) -> list[str]:
-    """How verdicts of these parts differ from what STATUS.md lists of them."""
-    words, parts = {verdict.name: verdict.words for verdict in verdicts}, set(names)
-    differences = []
-    for name, said in listed().items():
-        if part_of(name) in parts and words.get(name) != said:
-            differences.append(f"{name}: listed as {said!r}, now {words.get(name, 'not asked')!r}")
-    return differences
+def differences(verdicts: Iterable[Verdict], names: Iterable[str]) -> list[str]:
+    """How the verdicts of these parts differ from what STATUS.md lists of them, in words."""
+    said, parts = {verdict.name: verdict.words.replace("|", "/") for verdict in verdicts}, set(names)
+    there = {name: words for name, words in listed().items() if part_of(name) in parts}
+    return [
+        f"{name}: {there.get(name, 'not there')!r} in STATUS.md, {said.get(name, 'not asked')!r} now"
+        for name in there | said
+        if there.get(name) != said.get(name)
+    ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit 0: written, or the same. 1: it differs, or something is not settled and nothing was written. 2: wrong use."""
+    """Exit 0: written, or the same. 1: it differs, or something is not settled: nothing is written. 2: wrong use."""
     parser = argparse.ArgumentParser(prog="python -m kvledger.proofs.status", description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare only")
     args = parser.parse_args(argv)
@@ -83,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if STATUS.exists() and STATUS.read_text(encoding="utf-8") == text:
         return 0
-    print("\n".join(less_than_listed(verdicts, names)) or "STATUS.md is not what the verdicts say: write it anew")
+    print("\n".join(differences(verdicts, names)) or "a claim is not as in STATUS.md")
     return 1
 
 

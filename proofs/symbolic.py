@@ -19,7 +19,7 @@ import z3
 from kvledger.spec.page import SpecError
 
 Term: TypeAlias = Any  # a Z3 term
-MOST_PATHS = 100  # of one function; the kernels have a dozen at most
+MOST = 100  # paths of one function, and forks of one path; the kernels have a dozen at most
 
 
 class Truth:
@@ -55,6 +55,9 @@ class Number:
 
     def __mul__(self, other: object) -> Number:
         return Number(self.term * as_term(other))
+
+    def __rmul__(self, other: object) -> Number:
+        return Number(as_term(other) * self.term)
 
     def __floordiv__(self, other: object) -> Number:
         return Number(self.term / as_term(other))
@@ -100,6 +103,8 @@ class _Run:
         self.met: list[Term] = []  # what the path asked, each as it was answered
 
     def branch(self, condition: Term) -> bool:
+        if len(self.met) == MOST:
+            raise RuntimeError(f"more than {MOST} forks on one path: no loop may ask what is symbolic")
         if len(self.met) == len(self.answers):
             self.answers.append(_possible(*self.met, condition))
         answer = self.answers[len(self.met)]
@@ -135,8 +140,10 @@ class Derived(NamedTuple):
         return self._at(z3.Or(*(path.condition for path in self.paths if path.result is not None)), given)
 
     def result(self, nth: int, *given: Term) -> Term:
-        """The nth value of what it returns; without meaning where it refuses."""
+        """The nth value of what it returns; without meaning where it refuses. Raises SpecError if it always does."""
         returning = [path for path in self.paths if path.result is not None]
+        if not returning:
+            raise SpecError("a kernel function refuses every call")
         merged: Term = None
         for path in reversed(returning):
             assert path.result is not None
@@ -172,8 +179,8 @@ def derive(function: Callable[..., Any], inputs: Mapping[str, Term]) -> Derived:
         finally:
             _run.reset(token)
         paths.append(Path(z3.And(*run.met), result))
-        if len(paths) > MOST_PATHS:
-            raise RuntimeError(f"more than {MOST_PATHS} paths: a kernel function has no loop over what is symbolic")
+        if len(paths) > MOST:
+            raise RuntimeError(f"more than {MOST} paths")
         for place in range(len(given), len(run.answers)):
             if run.answers[place] and _possible(*run.met[:place], z3.Not(run.met[place])):
                 todo.append([*run.answers[:place], False])
