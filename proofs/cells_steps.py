@@ -1,4 +1,4 @@
-"""The steps of the page kernel's lifting, by name: what each takes, in words, and which cases of it must be possible."""
+"""The steps of the lifted page kernel, by name: what each takes, in words, and which cases of it must be possible."""
 
 from __future__ import annotations
 
