@@ -123,8 +123,8 @@ def protect(record: Record, upto: int, page_size: int) -> Record:
     post: _.row == record.row and _.protected_len == upto
     post: _.committed_len == record.committed_len and _.allocated_len == record.allocated_len
     """
-    if upto < record.protected_len or upto > record.committed_len or upto % page_size != 0:
-        raise SpecError("protection of positions that are not committed, or of a part of a page")
+    if not record.holds_kv or not record.protected_len <= upto <= record.committed_len or upto % page_size != 0:
+        raise SpecError("protection of positions that are not committed, or of a part of a page, or without a row")
     return Record(record.row, upto, record.committed_len, record.allocated_len)
 
 

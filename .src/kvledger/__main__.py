@@ -32,6 +32,7 @@ COMMANDS = {
     "explain": ("kvledger.tests.report.explain", "say in words what a stored trace shows"),
     "zoo": ("kvledger.tests.zoo.hunt", "hunt the faults that the kit must catch"),
     "bench": ("kvledger.fast.bench.command", "time the fast ledger against SGLang's and vLLM's own pools"),
+    "prove": ("kvledger.proofs.command", "settle the law for every size, where that can be done"),
     "needs": ("kvledger.tests.law.needs", "delete each guard of the law in turn, and see what it changes"),
 }
 EXAMPLES = """examples:

@@ -20,15 +20,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-
-# isort: off
-from crosshair.core_and_libs import AnalysisMessage, MessageType, analyze_function, run_checkables  # must come first
-from crosshair.options import AnalysisKind, AnalysisOptionSet
-
-# isort: on
+from crosshair.core_and_libs import MessageType
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from kvledger.proofs.posts import analysed, confirmed, posts
 from kvledger.spec import page, record
 
 pytestmark = pytest.mark.filterwarnings("ignore:typing:DeprecationWarning")  # CrossHair looks at all of typing
@@ -36,10 +32,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:typing:DeprecationWarning")  # C
 Function = Callable[..., Any]
 WITHOUT_POSTS = {(page, "lawful"), (record, "lawful"), (record, "holds_kv")}  # what the posts are written in
 OTHER_SIZES = (3, 5, 7, 12, 96, 1000)
-OPTIONS = AnalysisOptionSet(
-    analysis_kind=[AnalysisKind.PEP316], report_all=True, per_condition_timeout=20.0, per_path_timeout=5.0
-)
-
 # function -> for each of its posts, in order: the text of the body, and the same text with one token changed
 CHANGES: dict[Function, tuple[tuple[str, str], ...]] = {
     page.grant: (("ordinal, 0)", "ordinal, 1)"), ("row, ordinal,", "row, row,")),
@@ -87,16 +79,6 @@ CHANGES: dict[Function, tuple[tuple[str, str], ...]] = {
 }
 
 
-def posts(function: Function) -> list[int]:
-    """The lines in its file where the function's posts stand."""
-    lines, first = inspect.getsourcelines(function)
-    return [number for number, line in enumerate(lines, first) if line.strip().startswith("post:")]
-
-
-def analysed(function: Function) -> list[AnalysisMessage]:
-    return list(run_checkables(analyze_function(function, OPTIONS)))
-
-
 def name_of(function: Function) -> str:
     return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
 
@@ -112,8 +94,7 @@ def test_every_function_has_posts_or_is_what_posts_are_written_in(module: Module
 @pytest.mark.parametrize("function", CHANGES, ids=name_of)
 def test_every_post_is_confirmed_and_nothing_else_is_said(function: Function) -> None:
     assert len(posts(function)) == len(CHANGES[function]) > 0
-    said = [(message.state, message.line) for message in analysed(function)]
-    assert said == [(MessageType.CONFIRMED, line) for line in posts(function)]
+    assert confirmed(function, analysed(function))
 
 
 @pytest.mark.parametrize(

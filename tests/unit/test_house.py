@@ -16,7 +16,7 @@ from kvledger.spec.rules import EVIDENCE, RULES
 from kvledger.spec.world import CAPABILITIES, OPTIONS
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("spec", "reference", "fast", "tests")
+ROOMS = ("spec", "reference", "fast", "tests", "proofs")
 # What reference and fast may know of the law: sizes, the actions as data, and the protocol. Else they are no second
 # opinion.
 BACKENDS_MAY = {"kvledger.spec.world", "kvledger.spec.actions", "kvledger.spec.backend"}

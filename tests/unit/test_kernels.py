@@ -116,6 +116,7 @@ def test_an_unlawful_record(value: Record) -> None:
         (lambda: record.protect(RUNS, 0, SIZE), "protection of positions that are not committed, or of a part of a"),
         (lambda: record.protect(AHEAD, 8, SIZE), "protection of positions that are not committed, or of a part of a"),
         (lambda: record.protect(RUNS, 6, SIZE), "protection of positions that are not committed, or of a part of a"),
+        (lambda: record.protect(Record(None, 4, 8, 0), 8, SIZE), "protection of positions that are not committed, or"),
         (lambda: record.release(NO_RECORD, SIZE), "release of a record that holds nothing"),
     ],
 )

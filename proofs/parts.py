@@ -1,0 +1,48 @@
+"""The parts of the proof: which module settles what, and what each came to."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from kvledger.proofs.verdict import Progress, Verdict
+from kvledger.spec.world import WrongInput
+
+
+class Part(NamedTuple):
+    """module: offers settle(progress), which yields verdicts. deep: takes minutes, and is asked for only if named, or
+    with --deep."""
+
+    module: str
+    sentence: str
+    deep: bool = False
+
+
+PARTS: dict[str, Part] = {
+    "kernels": Part("kvledger.proofs.kernels", "each transition of a page and of a record, by itself"),
+    "counting": Part("kvledger.proofs.counting", "the axioms that count a page's readers"),
+    "cells": Part("kvledger.proofs.cells", "any number of pages, rows, keys and holders"),
+    "records": Part("kvledger.proofs.records", "any number of records, of any length, at every page size"),
+    "posts": Part("kvledger.proofs.posts", "the posts of the kernels, by CrossHair"),
+}
+
+
+def chosen(names: Iterable[str], deep: bool) -> list[str]:
+    """The parts named; of none, all that are quick, or with deep all. Raises WrongInput for a name that is none."""
+    for name in names:
+        if name not in PARTS:
+            raise WrongInput(f"part {name!r}: expected some of {', '.join(PARTS)}")
+    return list(names) or [name for name, part in PARTS.items() if deep or not part.deep]
+
+
+def settle(names: Iterable[str], progress: Progress) -> Iterator[Verdict]:
+    """Every verdict of these parts. Raises WrongInput if Z3 or CrossHair is not installed."""
+    for name in names:
+        try:
+            module = importlib.import_module(PARTS[name].module)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] not in ("z3", "crosshair"):
+                raise
+            raise WrongInput(f"needs {error.name.partition('.')[0]}: pip install 'kvledger[prove]'") from None
+        yield from module.settle(progress)

@@ -1,0 +1,121 @@
+"""kvledger prove, and the status table: what is printed, what it exits with, and that the table is what was found."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from kvledger.proofs import counting, parts, status
+from kvledger.proofs.verdict import Verdict
+from kvledger.tests.unit.written import ROOT, Bench, python
+
+QUICK = ("kernels", "counting", "cells", "records")
+WORDS = "consistent (8 axioms, 1 model, 1 control)"
+HOLDS = Verdict("counting: axioms", "claim", WORDS, True, 0.5, "", ("a goal", 0.25))
+FAILS = HOLDS._replace(words="not consistent", holds=False, counterexample="one line\nand another")
+
+
+def test_the_table_is_what_is_found() -> None:
+    """Word for word, of the parts that take no time; `status --check` looks at all."""
+    found = list(parts.settle(QUICK, print))
+    assert all(verdict.holds for verdict in found) and not status.differences(found, QUICK)
+    whole = status.STATUS.read_text(encoding="utf-8")
+    for line in status.table(found).splitlines()[4:]:
+        assert line in whole
+
+
+def test_it_says_each_verdict_in_its_words(bench: Bench) -> None:
+    code, out, err = bench.call("prove", "counting", "records")
+    *lines, last = out.splitlines()
+    assert (code, err) == (0, "")
+    assert [line.split(" s  ")[1] for line in lines] == [
+        words for name, words in status.listed().items() if name.startswith(("counting", "records"))
+    ]
+    assert re.fullmatch(r"9 of 9 hold; \d+\.\d CPU s; slowest goal: records: .*, \d\.\d{3} s", last)
+
+
+def test_json(bench: Bench) -> None:
+    """The same verdicts, and nothing else on standard output."""
+    code, out, _ = bench.call("prove", "counting", "--json", "-")
+    [said] = json.loads(out)
+    assert code == 0 and said["name"] == "counting: axioms" and said["holds"] is True
+    code, out, _ = bench.call("prove", "counting", "--json", "report.json")
+    [also] = json.loads((bench.folder / "report.json").read_text())
+    assert code == 0 and out.startswith("counting: axioms") and also["words"] == said["words"]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code", "says"),
+    [
+        ([HOLDS], 0, "1 of 1 hold; 0.5 CPU s; slowest goal: counting: axioms, a goal, 0.250 s"),
+        ([FAILS], 1, "not consistent  NOT SETTLED\n    one line\n    and another\n0 of 1 hold"),
+        ([HOLDS._replace(words="consistent (7 axioms)")], 1, "'consistent (7 axioms)' now"),
+        ([HOLDS, HOLDS._replace(name="counting: more")], 1, "NOT AS LISTED  counting: more: 'not there' in STATUS.md"),
+        ([], 1, f"NOT AS LISTED  counting: axioms: {WORDS!r} in STATUS.md, 'not asked'"),
+    ],
+)
+def test_less_than_what_is_listed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, verdicts: list[Verdict], code: int, says: str
+) -> None:
+    """Whatever does not hold, and whatever is not as STATUS.md has it, costs exit 1."""
+    monkeypatch.setattr(counting, "settle", lambda progress: iter(verdicts))
+    found, out, err = bench.call("prove", "counting")
+    assert (found, err) == (code, "") and says in out, out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["nothing"], "kvledger prove: part 'nothing': expected some of kernels, counting, cells, records, posts"),
+        (["counting", "--json", "no/such/file"], "kvledger prove: --json no/such/file: expected a file in a folder"),
+    ],
+)
+def test_wrong_use(bench: Bench, words: list[str], says: str) -> None:
+    assert bench.complaint("prove", *words).startswith(says)
+
+
+@pytest.mark.parametrize("missing", ["z3", "crosshair"])
+def test_what_is_not_installed_costs_a_line(missing: str) -> None:
+    """Exit 2, and which extra has it."""
+    part = {"z3": "cells", "crosshair": "posts"}[missing]
+    hidden = f"import sys; sys.modules['{missing}'] = None; from kvledger.__main__ import main; "
+    done = python("-c", f"{hidden}sys.exit(main(['prove', '{part}']))")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"kvledger prove: needs {missing}: pip install 'kvledger[prove]'\n"
+
+
+# ---- status
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A status table of its own, of one part."""
+    monkeypatch.setattr(status, "STATUS", tmp_path / "STATUS.md")
+    monkeypatch.setattr(status, "chosen", lambda names, deep: ["counting"])
+    return tmp_path / "STATUS.md"
+
+
+def test_the_table_is_written_and_compared(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status.main(["--check"]) == 1 and "'not there' in STATUS.md" in capsys.readouterr().out
+    assert status.main([]) == 0 and status.main(["--check"]) == 0
+    first = here.read_text()
+    assert status.listed() == {HOLDS.name: HOLDS.words} and not re.search(r"\d s\b", first)
+    here.write_text(first.replace("have a model", "have none"))
+    assert status.main(["--check"]) == 1 and "a claim is not as in STATUS.md" in capsys.readouterr().out
+
+
+def test_what_is_not_settled_is_never_written(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(counting, "settle", lambda progress: iter([FAILS]))
+    assert status.main([]) == 1 and not here.exists()
+    assert capsys.readouterr().out == "counting: axioms: not consistent\n"
+
+
+def test_the_page_says_what_is_in_the_table() -> None:
+    """README.md names every part."""
+    page = (ROOT / "proofs/README.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page for name in parts.PARTS)
