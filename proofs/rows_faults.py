@@ -1,13 +1,12 @@
-"""Faults seeded in the steps: each changes what one or two clauses say, as a wrong engine would, and must be refuted."""
+"""Faults seeded in the steps: each changes one or two clauses, as a wrong engine would, and must be refuted."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from kvledger.proofs.rows_logic import Logic, Symbols
-from kvledger.proofs.rows_relations import (
+from kvledger.proofs.rows_parts import (
     Clauses,
-    Relation,
     each_page,
     fresh_pages,
     grants,
@@ -23,6 +22,7 @@ from kvledger.proofs.rows_relations import (
     table,
     unchanged,
 )
+from kvledger.proofs.rows_relations import Relation
 from kvledger.spec.page import CACHED
 
 
@@ -170,7 +170,7 @@ def takes_a_held_row(q: Logic, s: Symbols, p: Symbols, t: Symbols) -> Clauses:
     return {
         "guard": q.both(
             s.lives(p.req), q.no(s.holds(p.req)), q.no(s.talks(p.req)), q.no(s.admitted(p.req)), p.found == 0,
-            0 <= p.whole, p.whole <= p.committed, p.committed <= p.whole + 1, 1 <= p.committed,
+            p.whole >= 0, p.whole <= p.committed, p.committed <= p.whole + 1, p.committed >= 1,
             fresh_pages(q, s, p, 0, p.committed),
         )
     }  # fmt: skip
@@ -221,8 +221,12 @@ FAULTS: dict[str, Fault] = {
     "takes what is not free": Fault("grow", "decode is handed a page that is not free", takes_what_is_not_free),
     "overwrites a place": Fault("reserve", "reserve writes over the last place that the row lists", overwrites_a_place),
     "takes a held row": Fault("start", "extend starts in a row that somebody holds", takes_a_held_row),
-    "leaves both holding": Fault("hand_over", "a turn that ended keeps the record beside its session", leaves_both_holding),
-    "takes without receipts": Fault("take_up", "a turn takes the record up and leaves the locks behind", takes_without_receipts),
+    "leaves both holding": Fault(
+        "hand_over", "a turn that ended keeps the record beside its session", leaves_both_holding
+    ),
+    "takes without receipts": Fault(
+        "take_up", "a turn takes the record up and leaves the locks behind", takes_without_receipts
+    ),
     "evicts what is read": Fault("evict", "evict takes a locked page", evicts_what_is_read),
     "leaves the key": Fault("evict", "evict leaves the page in the index", leaves_the_key),
     "forgets to unlock": Fault("defer", "defer drops the receipt and not the lock", forgets_to_unlock),

@@ -21,7 +21,7 @@ import z3
 
 Term: TypeAlias = Any  # a Python value, or a Z3 term
 Body: TypeAlias = Callable[..., Term]
-Signature: TypeAlias = Mapping[str, tuple[str, ...]]  # of a function: the sorts of its arguments, then of its value
+Signature: TypeAlias = dict[str, tuple[str, ...]]  # of a function: the sorts of its arguments, then of its value
 SORTS = ("holder", "row", "page", "key")  # beside number and truth
 
 
@@ -160,7 +160,8 @@ class SmallWorld(Symbolic):
 def _few(sort: str, size: int) -> tuple[z3.SortRef, list[Term]]:
     """A sort of so many values. A holder is called A, B, ...; the others are numbered from 1."""
     names = [chr(ord("A") + each) if sort == "holder" else f"{sort} {each + 1}" for each in range(size)]
-    return z3.EnumSort(f"{sort} of {size}", names)
+    kind, values = z3.EnumSort(f"{sort} of {size}", names)
+    return kind, values
 
 
 def plain(value: Term) -> Term:

@@ -9,31 +9,35 @@ evaluated there once more before anybody is told.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
 import z3
 
 from kvledger.proofs.rows_faults import Fault
+from kvledger.proofs.rows_laws import FOLLOWS, LAWS, broken_law
 from kvledger.proofs.rows_logic import EverySize, Explored, Logic, SmallWorld, Symbols, Term, plain, tables
-from kvledger.proofs.rows_relations import Clauses
-from kvledger.proofs.rows_state import FIXED, FOLLOWS, LAWS, STATE, broken_law, with_ghosts
-from kvledger.proofs.rows_steps import STEPS, Step
+from kvledger.proofs.rows_parts import Clauses
+from kvledger.proofs.rows_state import FIXED, STATE, in_words, with_ghosts
+from kvledger.proofs.rows_steps import Step
 
-LIMIT_MS = 10_000  # for a goal; the slowest takes a hundredth of it
-SMALL = {"holder": 3, "row": 2, "page": 4, "key": 3}  # where counterexamples and witnesses are sought
-MOST = 3  # the largest number there: pages of a row, a place, a count of locks
+LIMIT_MS = 60_000  # for a goal: some fifteen times what the slowest takes
+# Where counterexamples are sought, the smallest first, and witnesses, in the last. most: the largest number there, of
+# pages in a row, of places, of locks.
+SMALL = (
+    {"holder": 1, "row": 1, "page": 1, "key": 1, "most": 1},
+    {"holder": 2, "row": 2, "page": 2, "key": 2, "most": 2},
+    {"holder": 3, "row": 2, "page": 4, "key": 3, "most": 3},
+)
 
 
 class Goals(NamedTuple):
-    """What became of a step's goals. open: those that are not settled, each with Z3's answer."""
+    """What became of goals. open: those that are not settled, each with Z3's answer. slowest: goal and CPU seconds."""
 
-    settled: int
     open: dict[str, str]
     seconds: float
-    slowest: float
-    slowest_name: str
+    slowest: tuple[str, float]
 
 
 class Shown(NamedTuple):
@@ -76,7 +80,7 @@ def prove_what_follows() -> Goals:
 
 
 def _ask(premise: list[Term], goals: Mapping[str, Term]) -> Goals:
-    still_open, slowest, slowest_name, began = dict.fromkeys(goals, "unknown"), 0.0, "", time.process_time()
+    still_open, slowest, began = dict.fromkeys(goals, "unknown"), ("", 0.0), time.process_time()
     for relevancy in (2, 0):  # 2: only terms that matter on the path tried, in no time. 0: all terms, for the rest
         solver = z3.Solver()
         solver.set("auto_config", False)
@@ -90,22 +94,20 @@ def _ask(premise: list[Term], goals: Mapping[str, Term]) -> Goals:
             solver.add(z3.Not(goals[name]))
             answer = solver.check()
             solver.pop()
-            took = time.process_time() - since
-            if took > slowest:
-                slowest, slowest_name = took, name
+            slowest = max(slowest, (name, time.process_time() - since), key=lambda pair: pair[1])
             if answer == z3.unsat:
                 del still_open[name]
             else:
                 still_open[name] = str(answer)
-    return Goals(len(goals) - len(still_open), still_open, time.process_time() - began, slowest, slowest_name)
+    return Goals(still_open, time.process_time() - began, slowest)
 
 
 # ---- a small world, where there is always an answer
 
 
 @cache
-def _small() -> tuple[SmallWorld, Symbols, Symbols, list[Term], dict[str, Term]]:
-    q = SmallWorld(SMALL, MOST)
+def _small(size: int) -> tuple[SmallWorld, Symbols, Symbols, list[Term], dict[str, Term]]:
+    q = SmallWorld(SMALL[size], SMALL[size]["most"])
     fixed = q.symbols(FIXED, ".")
     moving = {name: sorts for name, sorts in STATE.items() if name not in FIXED}
     s, t = (Symbols(vars(q.symbols(moving, suffix)) | vars(fixed)) for suffix in (".", ".'"))
@@ -115,30 +117,31 @@ def _small() -> tuple[SmallWorld, Symbols, Symbols, list[Term], dict[str, Term]]
 
 
 def refute(step: Step, fault: Fault | None = None) -> Shown | None:
-    """A transition of a small world that breaks a law; None: there is none."""
-    q, s, t, lawful, after = _small()
-    solver, p = _small_solver(step, fault)
-    for law, formula in after.items():
-        solver.push()
-        solver.add(z3.Not(formula))
-        found = solver.check() == z3.sat
-        shown = _shown(q, step, s, p, t, solver.model(), fault) if found else None
-        solver.pop()
-        if shown is not None and shown.law is not None:
-            return shown
+    """A transition of the smallest world that breaks a law; None: there is none."""
+    for size in range(len(SMALL)):
+        q, s, t, _, after = _small(size)
+        solver, p = _small_solver(step, size, fault)
+        for formula in after.values():
+            solver.push()
+            solver.add(z3.Not(formula))
+            found = solver.check() == z3.sat
+            shown = _shown(q, step, s, p, t, solver.model(), fault) if found else None
+            solver.pop()
+            if shown is not None and shown.law is not None:
+                return shown
     return None
 
 
 def witness(step: Step, case: str) -> Shown | None:
     """A lawful transition of a small world in which this case occurs; None: there is none, and the lemma is empty."""
-    q, s, t, _, after = _small()
-    solver, p = _small_solver(step, None)
+    q, s, t, _, after = _small(len(SMALL) - 1)
+    solver, p = _small_solver(step, len(SMALL) - 1, None)
     solver.add(step.cases[case](q, s, p), *after.values())
     return _shown(q, step, s, p, t, solver.model(), None) if solver.check() == z3.sat else None
 
 
-def _small_solver(step: Step, fault: Fault | None) -> tuple[z3.Solver, Symbols]:
-    q, s, t, lawful, _ = _small()
+def _small_solver(step: Step, size: int, fault: Fault | None) -> tuple[z3.Solver, Symbols]:
+    q, s, t, lawful, _ = _small(size)
     p = q.symbols(step.parameters, ".?")
     solver = z3.Solver()
     solver.set("timeout", LIMIT_MS)
@@ -158,5 +161,6 @@ def _shown(
     if broken_law(there, was) is not None or not all(clauses_of(there, step, was, given, now, fault).values()):
         return None
     law = broken_law(there, now)
-    words = "" if law is None else LAWS[law].broken(now, *there.culprit)
+    broken = "" if law is None else LAWS[law].broken(now, *there.culprit)
+    words = f"before: {in_words(there, was)}; after: {in_words(there, now)}" + (f": {broken}" if broken else "")
     return Shown(before, parameters, after, law, words)

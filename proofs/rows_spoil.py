@@ -17,6 +17,7 @@ def spoilt(ledger: Ledger) -> Iterator[tuple[str, Ledger]]:
     yield from _locks(ledger)
     yield from _index(ledger)
     yield from _requests(ledger)
+    yield from _admitted(ledger)
 
 
 def _pages(ledger: Ledger) -> Iterator[tuple[str, Ledger]]:
@@ -26,6 +27,7 @@ def _pages(ledger: Ledger) -> Iterator[tuple[str, Ledger]]:
         state = ledger.pages.get(page)
         others = [Page(CACHED, key, 0, locks) for key in keys for locks in (0, 1, 2)]
         others += [Page(PRIVATE, row or 0, ordinal, 0) for row in rows for ordinal in range(3)]
+        others += [Page(PRIVATE, row or 0, 0, 1) for row in rows]
         for other in others:
             if other != state:
                 yield f"page {page} is {other}", replace(ledger, pages={**ledger.pages, page: other})
@@ -43,6 +45,9 @@ def _records(ledger: Ledger) -> Iterator[tuple[str, Ledger]]:
             others.append(record._replace(protected_len=record.protected_len + more))
             others.append(record._replace(committed_len=record.committed_len + more))
             others.append(record._replace(allocated_len=record.allocated_len + more))
+        for session in ledger.sessions.keys() - ledger.records.keys():
+            both = {**ledger.records, session: record}
+            yield f"the record of {holder} is also {session}'s", replace(ledger, records=both)
         for other in others:
             if other != record:
                 yield f"the record of {holder} is {other}", replace(ledger, records={**ledger.records, holder: other})
@@ -78,3 +83,14 @@ def _requests(ledger: Ledger) -> Iterator[tuple[str, Ledger]]:
         if req not in ledger.records:  # the tokens of who holds a row are looked at before anything is said
             left = {each: request for each, request in ledger.requests.items() if each != req}
             yield f"{req} is gone", replace(ledger, requests=left)
+
+
+def _admitted(ledger: Ledger) -> Iterator[tuple[str, Ledger]]:
+    for req, match in ledger.admitted.items():
+        left = {each: found for each, found in ledger.admitted.items() if each != req}
+        yield f"{req} is not admitted", replace(ledger, admitted=left)
+        for page in range(1, ledger.world.pages + 1):
+            other = match[:-1] if page in match else (*match, page)
+            yield f"{req} is admitted with {other}", replace(ledger, admitted={**ledger.admitted, req: other})
+    for req in ledger.records.keys() & ledger.requests.keys():
+        yield f"{req} is admitted beside its row", replace(ledger, admitted={**ledger.admitted, req: ()})

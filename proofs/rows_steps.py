@@ -11,7 +11,8 @@ from typing import NamedTuple, TypeAlias
 
 from kvledger.proofs import rows_relations as relations
 from kvledger.proofs.rows_logic import Logic, Signature, Symbols, Term
-from kvledger.proofs.rows_relations import Relation, in_match, own_from
+from kvledger.proofs.rows_parts import in_match, own_from
+from kvledger.proofs.rows_relations import Relation
 from kvledger.spec.page import CACHED
 
 Ghosts: TypeAlias = Callable[[Logic, Symbols, Symbols, Symbols], Iterator[Term]]
@@ -29,13 +30,13 @@ class Step(NamedTuple):
     cases: dict[str, Case]
 
 
-def _by(q: Logic, s: Symbols, t: Symbols, row: Term = None, holder: Term = None) -> Iterator[Term]:
-    """Who holds each row; `row`, if any, passes to the holder."""
-    yield q.all(
-        "row",
-        lambda r: t.by(r) == (s.by(r) if row is None else q.choose(r == row, holder, s.by(r))),
-        lambda r: t.by(r),
-    )
+def _by(q: Logic, s: Symbols, t: Symbols) -> Iterator[Term]:
+    yield q.all("row", lambda r: t.by(r) == s.by(r), lambda r: t.by(r))
+
+
+def _passes(q: Logic, s: Symbols, t: Symbols, row: Term, holder: Term) -> Iterator[Term]:
+    """The row passes to the holder."""
+    yield q.all("row", lambda r: t.by(r) == q.choose(r == row, holder, s.by(r)), lambda r: t.by(r))
 
 
 def _turn(q: Logic, s: Symbols, t: Symbols) -> Iterator[Term]:
@@ -86,7 +87,7 @@ def _loses(q: Logic, s: Symbols, t: Symbols, holder: Term) -> Iterator[Term]:
 
 def _handed(q: Logic, s: Symbols, t: Symbols, giver: Term, taker: Term) -> Iterator[Term]:
     """The taker's name stands where the giver's stood."""
-    yield from (*_by(q, s, t, s.row(giver), taker), *_turn(q, s, t))
+    yield from (*_passes(q, s, t, s.row(giver), taker), *_turn(q, s, t))
     yield from _numbers(
         q, t,
         lambda g, n: q.choose(s.nth(g, n) == giver, taker, s.nth(g, n)),
@@ -103,7 +104,7 @@ def _deferred(q: Logic, s: Symbols, p: Symbols, t: Symbols) -> Iterator[Term]:
 
 
 def _started(q: Logic, s: Symbols, p: Symbols, t: Symbols) -> Iterator[Term]:
-    yield from (*_by(q, s, t, p.row, p.req), *_turn(q, s, t))
+    yield from (*_passes(q, s, t, p.row, p.req), *_turn(q, s, t))
     yield from _gains(q, s, t, p.req, lambda g: q.both(q.no(s.admitted(p.req)), in_match(q, s, p, g)))
 
 
@@ -198,7 +199,8 @@ STEPS: dict[str, Step] = {
         {"with a receipt": lambda q, s, p: s.protected(p.req) == 1},
     ),
     "release": Step(
-        "every private page of a holder goes back, then its locks, then its row", "finish, retract, abort, close, flush",
+        "every private page of a holder goes back, then its locks, then its row",
+        "finish, retract, abort, close, flush",
         {"holder": ("holder",)}, relations.release, _released,
         {"own pages, and one that another reads": lambda q, s, p: q.both(
             s.allocated(p.holder) == 2, _some_page(q, lambda g: q.both(s.reads(p.holder, g), s.locks(g) == 2)))},
@@ -209,7 +211,8 @@ STEPS: dict[str, Step] = {
     ),
     "close": Step(
         "a session that holds nothing goes", "close, and the end of its last turn",
-        {"session": ("holder",)}, relations.close, _stay, {"beside a request": lambda q, s, p: _some(q, "holder", s.lives)},
+        {"session": ("holder",)}, relations.close, _stay,
+        {"beside a request": lambda q, s, p: _some(q, "holder", s.lives)},
     ),
     "evict": Step(
         "cached pages that nobody reads become free", "every action, to make room",
