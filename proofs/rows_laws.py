@@ -251,15 +251,15 @@ LAWS: dict[str, Law] = {
     ),
     "every receipt counts": Law(
         "a page has at least as many locks as receipts", "LOCK-1", every_receipt_counts,
-        lambda s, h, g: f"{page_in_words(s, g)}, is read by more, {h} among them",
+        lambda s, h, g: f"{page_in_words(s, g)}, is read by more holders, {h} among them",
     ),
     "every lock is read": Law(
         "a page has at most as many locks as receipts", "LOCK-1", every_lock_is_read,
-        lambda s, g, n: f"{page_in_words(s, g)}, is read by {n}",
+        lambda s, g, n: f"{page_in_words(s, g)}, is read by {n} only",
     ),
     "kinds": Law(
         "a page is free, private or cached, and only a cached page is locked", "PAGE-1", kinds,
-        lambda s, g: f"{page_in_words(s, g)} and has {s.locks(g)} locks",
+        lambda s, g: f"{page_in_words(s, g)}, and its locks are {s.locks(g)}",
     ),
     "admitted": Law(
         "who is admitted lives and holds no row; a turn that goes on with a record has matched nothing",

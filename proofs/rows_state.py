@@ -63,7 +63,7 @@ def page_in_words(s: Symbols, g: Term) -> str:
     if s.kind(g) == PRIVATE:
         return f"page {g}, private to row {s.at(g)} at place {s.ordinal(g)}"
     if s.kind(g) == CACHED:
-        return f"page {g}, cached under key {s.key(g)} with {s.locks(g)} locks"
+        return f"page {g}, cached under key {s.key(g)} with {s.locks(g)} lock{'s' * (s.locks(g) != 1)}"
     return f"page {g}, which is {NAME_OF.get(s.kind(g), 'of no kind')}"
 
 

@@ -34,21 +34,23 @@ from kvledger.tests.unit.test_explore import COUNTS
 READS_FREE = r"reads at place \d page \d, which is free"
 REFUTED = {
     "frees the prefix": ("borrowed", READS_FREE),
-    "unlocks for all": ("every receipt counts", r"page \d, cached under key \d with 0 locks, is read by more"),
+    "unlocks for all": ("every receipt counts", r"page \d, cached under key \d with 0 locks, is read by more holders"),
     "keeps the receipt": ("receipts", r"\w has a receipt for page \d, .* and reads it at no place"),
-    "publishes unlocked": ("borrowed", r"reads at place 0 page \d, .* with 0 locks, without a receipt"),
-    "keeps the duplicate": ("no page lost", r"private to row \d at place 0: nobody who holds that row lists it there"),
+    "publishes unlocked": ("borrowed", r"reads at place \d page \d, cached .*, without a receipt"),
+    "keeps the duplicate": ("no page lost", r"private to row \d at place \d: nobody who holds that row lists it there"),
     "ignores the index": ("one page a key", r"key \d lists pages \d and \d"),
-    "cuts by floor": ("own", r"lists at place 0 of row \d page \d, which is free"),
-    "takes what is not free": ("borrowed", r"reads at place 0 page \d, private to row \d"),
-    "overwrites a place": ("borrowed", r"reads at place 0 page \d, private to row \d at place 0"),
+    "cuts by floor": ("own", r"lists at place \d of row \d page \d, which is free"),
+    "takes what is not free": ("borrowed", r"reads at place \d page \d, private to row \d"),
+    "overwrites a place": ("borrowed", r"reads at place (\d) page \d, private to row \d at place \1"),
     "takes a held row": ("one holder", r"row \d is held by \w and by \w"),
-    "leaves both holding": ("borrowed", r"reads at place 0 page \d, .*, without a receipt"),
-    "takes without receipts": ("borrowed", r"reads at place 0 page \d, .*, without a receipt"),
+    "leaves both holding": ("borrowed", r"reads at place \d page \d, .*, without a receipt"),
+    "takes without receipts": ("borrowed", r"reads at place \d page \d, .*, without a receipt"),
     "evicts what is read": ("borrowed", READS_FREE),
     "leaves the key": ("listed", r"key \d lists page \d, which is free"),
-    "forgets to unlock": ("every lock is read", r"page \d, cached under key \d with 2 locks, is read by 1"),
-}
+    "forgets to unlock": (
+        "every lock is read", r"cached under key \d with (1 lock, is read by 0|2 locks, is read by 1) only"
+    ),
+}  # fmt: skip
 # Faults that write something else than the law; the others accept what the law refuses, which no lawful run shows.
 WRITTEN = {
     "frees the prefix": "TINY_A", "unlocks for all": "TINY_A", "keeps the receipt": "TINY_A",
