@@ -108,10 +108,12 @@ def publishers_of(ledger: Ledger, act: Action, answer: Granted) -> list[Publishe
     return FILES[type(act)].publishers(ledger, act, answer) if name_of(act) in PUBLISHING else []
 
 
-def apply(ledger: Ledger, act: Action, answer: Granted | Refused, *, in_place: bool = False) -> Edit:
+def apply(
+    ledger: Ledger, act: Action, answer: Granted | Refused, *, in_place: bool = False, writer: type[Edit] = Edit
+) -> Edit:
     """Write what a judged answer makes true. A refusal has an effect too: what it evicted is gone, and what lay beyond
-    the prefix of a turn that would have started."""
-    edit = Edit(ledger, in_place=in_place)
+    the prefix of a turn that would have started. writer: an Edit, or one that is watched."""
+    edit = writer(ledger, in_place=in_place)
     locked = [page for page in answer.evicted if ledger.page(page).locks]  # until somebody leaves
     edit.evict(answer.evicted if not locked else set(answer.evicted).difference(locked))
     if isinstance(answer, Granted):

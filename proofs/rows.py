@@ -1,0 +1,96 @@
+"""Rows over page ordinals: every step of the ledger's writer keeps every law, for every number of rows, pages, keys,
+requests and sessions; and the steps are what the code does.
+
+Read rows_state (what the laws speak of), rows_laws, rows_relations (the steps), rows_steps (their names and
+witnesses), rows_faults (what must be refuted), then how it is asked: rows_logic and rows_proof of Z3, rows_watch and
+rows_tie of the code.
+
+Not covered: what is written in a page and which tokens a key names, beyond how many pages come before it; parents and
+children of keys; counts of free pages and rows; lengths inside a page; that a session is closing. The explorer and the
+settled kernels cover those. Whether a refusal has a cause is judge's affair: a refusal here is what it wrote.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from kvledger.proofs.rows_faults import FAULTS
+from kvledger.proofs.rows_laws import FOLLOWS, LAWS
+from kvledger.proofs.rows_proof import Goals, prove, prove_what_follows, refute, witness
+from kvledger.proofs.rows_steps import STEPS
+from kvledger.proofs.rows_tie import Tied, tie
+from kvledger.proofs.verdict import Progress, Verdict
+from kvledger.spec.worlds import WORLDS
+
+EVERY = 20  # each so-many-th transition and state of a world is tied
+CHANGES = 4  # changed fields tried on a step, and spoilt entries on a state
+
+
+def settle(progress: Progress, deep: bool = False, worlds: Sequence[str] = tuple(WORLDS)) -> Iterator[Verdict]:
+    """One verdict a step, one on what follows from the laws, one on the faults, and one a world that the steps are
+    tied to. deep: the tie takes every transition and every state, not a part of them."""
+    yield from settle_steps(progress)
+    yield settle_what_follows(progress)
+    yield settle_faults(progress)
+    for name in worlds:
+        progress(f"rows: tie {name}")
+        began = time.process_time()
+        tied = tie(name, 1 if deep else EVERY, most=CHANGES)
+        yield _tied(tied, time.process_time() - began)
+
+
+def settle_steps(progress: Progress) -> Iterator[Verdict]:
+    """That each step keeps all laws, and is possible."""
+    for name, step in STEPS.items():
+        progress(f"rows: {name}")
+        began = time.process_time()
+        goals = prove(step)
+        missing = [case for case in step.cases if witness(step, case) is None]
+        words = f"settled for every size ({len(LAWS)} goals, {_counted(len(step.cases), 'witness', 'witnesses')})"
+        if goals.open or missing:
+            words = "; ".join([*_open(goals), *(f"no witness of {case}" for case in missing)])
+        found = refute(step) if goals.open else None
+        yield Verdict(
+            f"rows: {name}", f"{step.sentence} ({step.acts}); every law of the rows holds after", words,
+            not goals.open and not missing, time.process_time() - began, found.words if found else "", goals.slowest,
+        )  # fmt: skip
+
+
+def settle_what_follows(progress: Progress) -> Verdict:
+    """That the laws say what they are there for."""
+    progress("rows: what follows")
+    goals = prove_what_follows()
+    words = "; ".join(_open(goals)) or f"settled for every size ({len(FOLLOWS)} goals)"
+    claim = "; ".join(sentence for sentence, _ in FOLLOWS.values())
+    return Verdict("rows: what follows", claim, words, not goals.open, goals.seconds, "", goals.slowest)
+
+
+def settle_faults(progress: Progress) -> Verdict:
+    """That a step with a fault in it is refuted, by a state."""
+    progress("rows: faults")
+    began = time.process_time()
+    missed = [name for name, fault in FAULTS.items() if refute(STEPS[fault.step], fault) is None]
+    words = f"{len(FAULTS) - len(missed)} of {len(FAULTS)} refuted, each by a transition of a small world"
+    return Verdict(
+        "rows: faults", "a step with a fault in it breaks a law", words, not missed, time.process_time() - began,
+        f"not refuted: {', '.join(missed)}" if missed else "",
+    )  # fmt: skip
+
+
+def _tied(tied: Tied, seconds: float) -> Verdict:
+    share = "all" if tied.every == 1 else f"one in {tied.every}"
+    words = (
+        f"{tied.transitions:,} transitions of world {tied.world}, {share}: {tied.steps.total():,} steps, and "
+        f"{tied.changed:,} with a field changed; {tied.states:,} states, and {tied.spoilt:,} with an entry spoilt"
+    )
+    claim = "what an action writes is made of these steps, and the laws are those of spec/invariants.py in whole pages"
+    return Verdict(f"rows: tie {tied.world}", claim, words, tied.failed is None, seconds, tied.failed or "")
+
+
+def _open(goals: Goals) -> list[str]:
+    return [f"{law}: {answer}" for law, answer in goals.open.items()]
+
+
+def _counted(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}"
