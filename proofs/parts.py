@@ -25,6 +25,8 @@ PARTS: dict[str, Part] = {
     "cells": Part("kvledger.proofs.cells", "any number of pages, rows, keys and holders"),
     "records": Part("kvledger.proofs.records", "any number of records, of any length, at every page size"),
     "posts": Part("kvledger.proofs.posts", "the posts of the kernels, by CrossHair"),
+    "rows": Part("kvledger.proofs.rows", "any number of rows, over page ordinals, and tied to explored transitions"),
+    "ties": Part("kvledger.proofs.ties", "the steps of rows are what the code does, at every transition", True),
 }
 
 

@@ -13,7 +13,7 @@ settled kernels cover those. Whether a refusal has a cause is judge's affair: a 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from kvledger.proofs.rows_faults import FAULTS
 from kvledger.proofs.rows_laws import FOLLOWS, LAWS
@@ -27,17 +27,21 @@ EVERY = 20  # each so-many-th transition and state of a world is tied
 CHANGES = 4  # changed fields tried on a step, and spoilt entries on a state
 
 
-def settle(progress: Progress, deep: bool = False, worlds: Sequence[str] = tuple(WORLDS)) -> Iterator[Verdict]:
+def settle(progress: Progress, worlds: Iterable[str] = WORLDS) -> Iterator[Verdict]:
     """One verdict a step, one on what follows from the laws, one on the faults, and one a world that the steps are
-    tied to. deep: the tie takes every transition and every state, not a part of them."""
+    tied to, by a part of its transitions and states; `ties` takes all."""
     yield from settle_steps(progress)
     yield settle_what_follows(progress)
     yield settle_faults(progress)
-    for name in worlds:
-        progress(f"rows: tie {name}")
+    yield from settle_ties(progress, "rows: tie", worlds, EVERY)
+
+
+def settle_ties(progress: Progress, name: str, worlds: Iterable[str], every: int) -> Iterator[Verdict]:
+    """That the steps are what the code does, in these worlds, at one transition and one state in so many."""
+    for world in worlds:
+        progress(f"{name} {world}")
         began = time.process_time()
-        tied = tie(name, 1 if deep else EVERY, most=CHANGES)
-        yield _tied(tied, time.process_time() - began)
+        yield _tied(tie(world, every, most=CHANGES), f"{name} {world}", time.process_time() - began)
 
 
 def settle_steps(progress: Progress) -> Iterator[Verdict]:
@@ -78,14 +82,14 @@ def settle_faults(progress: Progress) -> Verdict:
     )  # fmt: skip
 
 
-def _tied(tied: Tied, seconds: float) -> Verdict:
+def _tied(tied: Tied, name: str, seconds: float) -> Verdict:
     share = "all" if tied.every == 1 else f"one in {tied.every}"
     words = (
         f"{tied.transitions:,} transitions of world {tied.world}, {share}: {tied.steps.total():,} steps, and "
         f"{tied.changed:,} with a field changed; {tied.states:,} states, and {tied.spoilt:,} with an entry spoilt"
     )
     claim = "what an action writes is made of these steps, and the laws are those of spec/invariants.py in whole pages"
-    return Verdict(f"rows: tie {tied.world}", claim, words, tied.failed is None, seconds, tied.failed or "")
+    return Verdict(name, claim, words, tied.failed is None, seconds, tied.failed or "")
 
 
 def _open(goals: Goals) -> list[str]:
