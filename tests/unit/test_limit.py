@@ -26,9 +26,9 @@ START: tuple[Action, ...] = (Submit("a", (1, 2, 3), 0), Extend((("a", 3, 9),))) 
 def slowly(theirs: Callable[..., Any], seconds: float) -> Callable[..., Any]:
     """The same, after so many seconds."""
 
-    def taking(*args: object) -> Any:
+    def taking(*args: object, **named: object) -> Any:
         time.sleep(seconds)
-        return theirs(*args)
+        return theirs(*args, **named)
 
     return taking
 
