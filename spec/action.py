@@ -99,8 +99,7 @@ def name_of(act: Action) -> str:
 
 def members_of(ledger: Ledger, act: Action) -> list[Member]:
     """Who needs slots for which positions in this action, or a match; nobody, in those that take nothing."""
-    file = FILES[type(act)]
-    return file.members(ledger, act) if isinstance(act, TAKING + MATCHING) else []
+    return FILES[type(act)].members(ledger, act) if isinstance(act, TAKING + MATCHING) else []
 
 
 def publishers_of(ledger: Ledger, act: Action, answer: Granted) -> list[Publisher]:
