@@ -133,16 +133,16 @@ class Ledger:
             _ask(self.allocated_len[going] == self.committed_len[going], going, UNRESERVED)
         begins = self.committed_len[rows]
         found = [prefix.pages for prefix in prefixes]
-        if prefixes:
-            begins[starting] = matched = np.array(list(map(len, found))) * self.plan.page_size
+        matched = np.array(list(map(len, found)), np.int64)
+        begins[starting] = matched * self.plan.page_size
         _ask((begins < stops) & (stops <= self.plan.context_len), rows, ABOVE)
         if not prefixes:
             grant = self._grow(rows, begins, stops)
         else:
-            rows[starting] = fresh = self._next_rows(len(prefixes))
+            rows[starting] = self.rows.take(len(prefixes))
+            fresh = rows[starting]
             grant = self._grow(rows, begins, stops, fresh, matched, found)
-            self.rows.take(len(prefixes))
-            self.protected_len[fresh] = matched
+            self.protected_len[fresh] = begins[starting]
             for row, prefix in zip(fresh.tolist(), prefixes, strict=True):
                 self.locked[row] = prefix.node
         self.committed_len[rows] = stops
@@ -162,16 +162,17 @@ class Ledger:
         if not begin < stop <= self.plan.context_len:
             raise ValueError(f"row {row}: expected {ABOVE}")
 
-        if prefixes:
-            row = int(self._next_rows(1)[0])
         first, last = self.plan.pages_for(begin), self.plan.pages_for(stop)
+        if prefixes and not self.rows.available:
+            raise OutOfRoom("rows")
         evicted = self._make_room(last - first)
+        if prefixes:
+            row = int(self.rows.take(1)[0])
         line = row * self.plan.width
         self.mirror[line : line + len(found)] = found
         self.mirror[line + first : line + last] = self.pages.take(last - first)
         at = begin // self.plan.page_size
         if prefixes:
-            self.rows.take(1)
             self.locked[row], self.protected_len[row] = prefixes[0].node, begin
             at = 0
         self.committed_len[row] = self.allocated_len[row] = stop
@@ -286,12 +287,6 @@ class Ledger:
 
     # ---- what the methods share
 
-    def _next_rows(self, count: int) -> Ints:
-        """Those that go next; they stay free. OutOfRoom."""
-        if count > self.rows.available:
-            raise OutOfRoom("rows")
-        return self.rows.free()[:count].astype(np.int64)
-
     def _make_room(self, num_pages: int) -> Pages:
         """So many pages are free; only what is missing is evicted, and returned. OutOfRoom, before that."""
         missing = num_pages - self.pages.available
@@ -312,15 +307,19 @@ class Ledger:
     ) -> Grant:
         """Positions [begin, stop) of each row get slots; no such range is empty. OutOfRoom.
 
-        fresh: rows that start; matched: how many tokens each has found, in these pages, which its row lists too.
+        fresh: rows that start, and have been taken; if it raises they are given back. matched: how many pages each has
+        found, which its row lists too.
         """
-        first, last = self.plan.pages_for(begins), self.plan.pages_for(stops)
-        count = int((last - first).sum())
-        evicted = self._make_room(count)
-        lines, pages = self.plan.lines(rows, first, last), self.pages.take(count)
-        touched = pages
+        last = self.plan.pages_for(stops)
+        lines = self.plan.lines(rows, self.plan.pages_for(begins), last)
+        try:
+            evicted = self._make_room(len(lines))
+        except OutOfRoom:
+            self.rows.give(fresh)
+            raise
+        touched = pages = self.pages.take(len(lines))
         if np.count_nonzero(matched):
-            lines = np.concatenate([self.plan.lines(fresh, fresh * 0, self.plan.pages_for(matched)), lines])
+            lines = np.concatenate([self.plan.ragged(fresh * self.plan.width, matched), lines])
             pages = np.concatenate([*found, pages])
         self.mirror[lines] = pages
         self.allocated_len[rows] = stops
