@@ -488,7 +488,7 @@ class Backend:
         """The ledger's own books, which agree with each other: else Inconsistent. A record is shown once, under who
         holds its row."""
         ledger, holders = self.ledger, self.holders()
-        selfcheck(ledger, [req.prefix for req in self.reqs.values() if req.prefix is not None])
+        selfcheck(ledger)
         records = {
             name: RecordView(holder.row, self.protected(holder), self.committed(holder), self.allocated(holder))
             for name, holder in holders.items()

@@ -26,6 +26,7 @@ but for recency and what it had evicted by then:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from operator import index
 from typing import Any, NamedTuple
@@ -64,8 +65,8 @@ class Ledger:
 
     protected_len, committed_len, allocated_len: int64 [rows + 1], by row; true of rows that are held only, and until
     the next call. mirror: the page that each line of the table lists, int32 [(rows + 1) * width], the authority for
-    what goes back. locked: by row, the node it reads under a lock. stride: the batch that decoded last, if nothing else
-    has happened to its rows.
+    what goes back. locked: by row, the node it reads under a lock. waiting: how many prefixes that end at a node
+    are admitted. stride: the batch that decoded last, if nothing else has happened to its rows.
     """
 
     def __init__(self, world: World, device: torch.device | str = "cpu") -> None:
@@ -78,6 +79,7 @@ class Ledger:
         self.mirror: Pages = np.zeros((world.rows + 1) * self.plan.width, np.int32)
         self.protected_len, self._committed_len, self._allocated_len = np.zeros((3, world.rows + 1), np.int64)
         self.locked: list[Node] = [self.cache.root] * (world.rows + 1)
+        self.waiting: dict[Node, int] = {}
         self.stride: Stride | None = None
 
     @property
@@ -105,10 +107,13 @@ class Ledger:
         """As match, and locked: until an extend has taken it over, or a defer lets it go."""
         prefix = self.match(tokens, namespace)
         self.cache.lock(prefix.node)
+        self.waiting[prefix.node] = self.waiting.get(prefix.node, 0) + 1
         return prefix
 
     def defer(self, *prefixes: Prefix) -> None:
         """What was admitted is not going to start now."""
+        self._ask_admitted(prefixes)
+        self._wait_no_more(prefixes)
         for prefix in prefixes:
             self.cache.unlock(prefix.node)
 
@@ -120,8 +125,7 @@ class Ledger:
         rows: 0 is a request that starts, behind the next of the admitted prefixes, whose lock its row then has. Where
         slots are reserved nothing is extended. If this raises, the prefixes are still the caller's, locked.
         """
-        if 0 in [prefix.node.lock_ref for prefix in prefixes]:
-            raise ValueError("a prefix that is not locked: expected one that was admitted")
+        self._ask_admitted(prefixes)
         if len(rows) == len(seq_lens) == 1:
             return self._extend_one(index(rows[0]), index(seq_lens[0]), prefixes)
         rows, stops = _batch(rows, seq_lens)
@@ -145,6 +149,7 @@ class Ledger:
             self.protected_len[fresh] = begins[starting]
             for row, prefix in zip(fresh.tolist(), prefixes, strict=True):
                 self.locked[row] = prefix.node
+            self._wait_no_more(prefixes)
         self.committed_len[rows] = stops
         return grant
 
@@ -174,6 +179,7 @@ class Ledger:
         at = begin // self.plan.page_size
         if prefixes:
             self.locked[row], self.protected_len[row] = prefixes[0].node, begin
+            self._wait_no_more(prefixes)
             at = 0
         self.committed_len[row] = self.allocated_len[row] = stop
         slots = table_torch.run(self.tensors, line + at, self.plan.slots_of(self.mirror[line + at : line + last]))
@@ -351,6 +357,17 @@ class Ledger:
         self.cache.lock(node)
         self.cache.unlock(self.locked[row])
         self.locked[row] = node
+
+    def _ask_admitted(self, prefixes: Sequence[Prefix]) -> None:
+        for node, count in Counter(prefix.node for prefix in prefixes).items():
+            if self.waiting.get(node, 0) < count:
+                raise ValueError("a prefix that is not locked: expected one that was admitted, and used once")
+
+    def _wait_no_more(self, prefixes: Sequence[Prefix]) -> None:
+        for prefix in prefixes:
+            left = self.waiting.pop(prefix.node) - 1
+            if left:
+                self.waiting[prefix.node] = left
 
     def _ask_held(self, rows: Ints) -> None:
         """They are, and something else than a decode is about to happen to them, or to one of them first."""

@@ -12,7 +12,7 @@ Laws, in this order; each may rely on those before it:
     owners    a page is free, or one row's own, or in the cache: exactly one of these
     shared    below protected_len a row lists the pages of the path that it reads; a free row reads none
     table     a line on the device lists all slots of the page that the mirror says
-    locks     a node is read by as many as have locked it or a node below; evictable and protected add up
+    locks     a node is read by as many rows and admitted prefixes as have locked it or a node below; sums add up
     queue     every unlocked leaf is queued, no node twice, by a use that is not later than its last
     batch     what a batch that decodes counts on: its rows' next slots and lines, and who of them is at an edge
 """
@@ -20,7 +20,7 @@ Laws, in this order; each may rely on those before it:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ import torch
 from kvledger.fast.ledger import Ledger
 from kvledger.fast.pages import TAKEN, FreeStack
 from kvledger.fast.plan import Ints, Pages
-from kvledger.fast.prefix_cache import NO_PAGES, Node, Prefix
+from kvledger.fast.prefix_cache import NO_PAGES, Node
 
 
 class Inconsistent(Exception):
@@ -43,13 +43,9 @@ class Inconsistent(Exception):
         super().__init__(f"{about}: expected {expected}, found {found}")
 
 
-def selfcheck(ledger: Ledger, admitted: Iterable[Prefix] | None = None) -> None:
-    """Raises Inconsistent for the first law that does not hold.
-
-    admitted: the prefixes that were admitted and have neither been extended nor deferred. They are the caller's, so
-    without them a lock may count more than the rows that it stands for, but not fewer.
-    """
-    for inconsistent in _Check(ledger, admitted).laws():
+def selfcheck(ledger: Ledger) -> None:
+    """Raises Inconsistent for the first law that does not hold."""
+    for inconsistent in _Check(ledger).laws():
         raise inconsistent
 
 
@@ -57,8 +53,8 @@ class _Check:
     """One look. held: the rows, int64. Of every line that these list: lines its number, rows whose it is, ordinals
     its place there, pages its page. nodes: of the tree."""
 
-    def __init__(self, ledger: Ledger, admitted: Iterable[Prefix] | None) -> None:
-        self.ledger, self.admitted = ledger, admitted
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
         self.size, self.width = ledger.world.page_size, -(-ledger.world.context_len // ledger.world.page_size)
         self.held: Ints = np.flatnonzero(ledger.rows.place[1:-1] == TAKEN) + 1
 
@@ -229,9 +225,8 @@ class _Check:
             for node in _path(self.ledger.locked[row]):
                 readers[node] += 1
                 reader.setdefault(node, row)
-        rows_alone = self.admitted is None
-        for prefix in self.admitted or ():
-            readers.update(_path(prefix.node))
+        for waited_for, count in self.ledger.waiting.items():
+            readers.update(dict.fromkeys(_path(waited_for), count))
         inside = set(self.nodes)
         for node in readers:
             if node not in inside:
@@ -240,7 +235,7 @@ class _Check:
         for node in self.nodes:
             page, row = int(node.pages[0]), reader.get(node)
             locks, law = node.lock_ref, readers[node]
-            if not (locks == law or (rows_alone and locks > law)):
+            if locks != law:
                 yield Inconsistent(page, row, f"{law} locks, for as many read it", f"{locks} locks")
             if node.parent is not self.root and node.parent is not None and node.parent.lock_ref < locks:
                 above = node.parent.lock_ref

@@ -191,6 +191,8 @@ def test_what_is_out_of_order_is_named() -> None:
         (ValueError, "1 prefixes: expected one for each of 2 rows 0", ledger.extend, [0, 0], [3, 3], [nothing]),
         (ValueError, "1 prefixes: expected one for each of 0 rows 0", ledger.extend, [1], [8], [nothing]),
         (ValueError, "a prefix that is not locked: expected one", ledger.extend, [0], [9], [unlocked]),
+        (ValueError, "that was admitted, and used once", ledger.extend, [0, 0], [3, 3], [nothing, nothing]),
+        (ValueError, "a prefix that is not locked: expected one", ledger.defer, unlocked),
         (ValueError, "expected one entry for each member", ledger.extend, [1, 2], [8]),
         (ValueError, "expected one entry for each member", ledger.decode, 1),
         (TypeError, "cannot be interpreted as an integer", ledger.extend, [1], [7.5]),
@@ -226,7 +228,9 @@ def test_out_of_room_is_all_or_nothing() -> None:
     prefix = ledger.admit(tokens(8))
     refused(ledger, OutOfRoom, "not enough pages", ledger.extend, [0, one], [13, 12], [prefix])
     refused(ledger, OutOfRoom, "not enough pages", ledger.reserve, [one], [12])
-    refused(ledger, OutOfRoom, "not enough rows", ledger.extend, [0, 0], [9, 9], [prefix, prefix])
+    again = ledger.admit(tokens(8))
+    refused(ledger, OutOfRoom, "not enough rows", ledger.extend, [0, 0], [9, 9], [prefix, again])
+    ledger.defer(again)
     ledger.extend([0, one], [9, 12], [prefix])
     refused(ledger, OutOfRoom, "not enough pages", ledger.decode, [other])
     ledger.release([other])
