@@ -1,0 +1,1 @@
+"""The law in Promela, counted by Spin and by the law."""
