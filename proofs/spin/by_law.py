@@ -101,7 +101,8 @@ def _finishes(ledger: Ledger, name: str, req: ReqId) -> Iterator[Action]:
 def answers(ledger: Ledger, act: Action) -> Iterator[Granted | Refused]:
     """Of the law's legal answers those of the README: any rows and pages, the fewest evictions, all published, and one
     refusal."""
-    legal = list(file_of(act).answers(ledger, act, False))
+    takes = isinstance(act, Extend | Decode | Reserve)  # elsewhere the law's `least` leaves out only what goes below
+    legal = list(file_of(act).answers(ledger, act, not takes))
     yield from [answer for answer in legal if isinstance(answer, Refused) and not answer.evicted][:1]
     granted = [answer for answer in legal if isinstance(answer, Granted)]
     fewest = min((len(answer.evicted) for answer in granted), default=0)
