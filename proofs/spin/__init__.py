@@ -39,8 +39,9 @@ def settle(progress: Progress) -> Iterator[Verdict]:
 
 def verdict(name: str, before: Count, counts: dict[str, Count], seconds: float, failed: str = "") -> Verdict:
     """before: what Spin counted. counts: what others count now, by who does. failed: why Spin did not count."""
+    spin = f"Spin counted {before.states:,} and {before.moves:,}"
     differ = [
-        f"{who} counts {each.states:,} states and {each.moves:,} moves, Spin counted {before.states:,} and {before.moves:,}"
+        f"{who} counts {each.states:,} states and {each.moves:,} moves, {spin}"
         for who, each in counts.items()
         if each != before
     ]
@@ -48,7 +49,7 @@ def verdict(name: str, before: Count, counts: dict[str, Count], seconds: float, 
     words = f"{before.states:,} states of world {name}, all, and {before.moves:,} moves, as Spin counted"
     return Verdict(
         f"spin: world {name}",
-        "the law, and a model written from its prose alone, visit as many states by as many moves, and laws hold in each",
+        "the law, and a model written from its prose alone, visit as many states by as many moves",
         "not as Spin counted" if said else words,
         not said,
         seconds,

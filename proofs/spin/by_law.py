@@ -80,10 +80,8 @@ def _tried(ledger: Ledger, name: str) -> Iterator[Action]:
 
 def _ends(ledger: Ledger, name: str, req: ReqId) -> Iterator[tuple[int, str | None]]:
     length, width = len(ledger.requests[req].tokens), ledger.world.context_len
-    if name == "A":
-        uptos = list(range(1, width + 1))
-    else:
-        uptos = [] if ledger.holds_row(req) else [min(length, width)]
+    at_once = () if ledger.holds_row(req) else (min(length, width),)
+    uptos = range(1, width + 1) if name == "A" else at_once
     yield from ((upto, LETTER if upto == length else None) for upto in uptos)
 
 
