@@ -26,6 +26,7 @@ PARTS: dict[str, Part] = {
     "records": Part("kvledger.proofs.records", "any number of records, of any length, at every page size"),
     "posts": Part("kvledger.proofs.posts", "the posts of the kernels, by CrossHair"),
     "rows": Part("kvledger.proofs.rows", "any number of rows, over page ordinals, and tied to explored transitions"),
+    "spin": Part("kvledger.proofs.spin", "three small worlds, counted by the law and by a model in Promela"),
     "ties": Part("kvledger.proofs.ties", "the steps of rows are what the code does, at every transition", True),
 }
 
