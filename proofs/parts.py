@@ -26,7 +26,9 @@ PARTS: dict[str, Part] = {
     "records": Part("kvledger.proofs.records", "any number of records, of any length, at every page size"),
     "posts": Part("kvledger.proofs.posts", "the posts of the kernels, by CrossHair"),
     "rows": Part("kvledger.proofs.rows", "any number of rows, over page ordinals, and tied to explored transitions"),
+    "worlds": Part("kvledger.proofs.worlds", "every state of the named worlds"),
     "ties": Part("kvledger.proofs.ties", "the steps of rows are what the code does, at every transition", True),
+    "three": Part("kvledger.proofs.three", "every state of a world of three requests", True),
 }
 
 
