@@ -27,7 +27,9 @@ PARTS: dict[str, Part] = {
     "posts": Part("kvledger.proofs.posts", "the posts of the kernels, by CrossHair"),
     "rows": Part("kvledger.proofs.rows", "any number of rows, over page ordinals, and tied to explored transitions"),
     "spin": Part("kvledger.proofs.spin", "three small worlds, counted by the law and by a model in Promela"),
+    "worlds": Part("kvledger.proofs.worlds", "every state of the named worlds"),
     "ties": Part("kvledger.proofs.ties", "the steps of rows are what the code does, at every transition", True),
+    "three": Part("kvledger.proofs.three", "every state of a world of three requests", True),
 }
 
 

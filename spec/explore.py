@@ -35,7 +35,7 @@ from kvledger.spec.invariants import check_whole
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.situations import SITUATIONS, Moment
 from kvledger.spec.world import ReqId, Token, World, WrongInput
-from kvledger.spec.worlds import WORLDS, Scope
+from kvledger.spec.worlds import LARGE, WORLDS, Scope
 
 Answer: TypeAlias = Granted | Refused
 Path: TypeAlias = tuple[tuple[Action, Answer], ...]
@@ -161,23 +161,24 @@ def _path(came: list[tuple[int, Action | None, Answer | None]], number: int) -> 
 
 
 HELP = """examples:
-  kvledger explore                 every named world
+  kvledger explore                 every named world, but for the large one
   kvledger explore TINY_A          one of them
+  kvledger explore THREE           three requests, a minute
   kvledger explore TINY_A --full   every legal answer, not one of each kind
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `kvledger explore`."""
-    parser.add_argument("world", nargs="*", help=f"named worlds: {', '.join(WORLDS)}")
+    parser.add_argument("world", nargs="*", help=f"named worlds: {', '.join(WORLDS | LARGE)}")
     parser.add_argument("--full", action="store_true", help="every legal answer of each action")
 
 
 def run(args: argparse.Namespace) -> int:
     """Explore the worlds named, and print what was seen."""
     for name in args.world:
-        if name not in WORLDS:
-            raise WrongInput(f"world {name!r}: expected some of {', '.join(WORLDS)}")
+        if name not in WORLDS | LARGE:
+            raise WrongInput(f"world {name!r}: expected some of {', '.join(WORLDS | LARGE)}")
     reached: set[str] = set()
     transitions, seconds = 0, 0.0
 
@@ -188,7 +189,7 @@ def run(args: argparse.Namespace) -> int:
     print(f"{'world':12}{'states':>9}{'transitions':>13}{'depth':>7}{'CPU s':>7}  situations reached")
     for name in args.world or WORLDS:
         began = time.process_time()
-        found = explore(*WORLDS[name], least=not args.full, progress=progress)
+        found = explore(*(WORLDS | LARGE)[name], least=not args.full, progress=progress)
         spent = time.process_time() - began
         clear = "\r" if sys.stderr.isatty() else ""
         print(f"{clear}{name:12}{found.states:>9,}{found.transitions:>13,}{found.depth:>7}{spent:>7.1f}"

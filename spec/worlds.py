@@ -60,3 +60,11 @@ WORLDS: dict[str, tuple[World, Scope]] = {
     "SMALL": (World(2, 4, 2, 2, JOINT), Scope(TWO, (A3,), ("a",), max_kv=4, drafts=(1,), sessions=(None, "s"))),
     "SPLIT_ADMIT": (World(2, 4, 3, 2, SPLIT), Scope(TWO, (A3, B3), ("a",), max_kv=4)),
 }
+
+# What takes a minute: SMALL, and a third request. `kvledger explore THREE`, `kvledger prove three`.
+LARGE: dict[str, tuple[World, Scope]] = {
+    "THREE": (
+        World(2, 4, 2, 2, JOINT),
+        Scope((*TWO, "r2"), (A3,), ("a",), max_kv=4, drafts=(1,), sessions=(None, "s")),
+    ),
+}

@@ -1,0 +1,71 @@
+"""Every state of a world is counted as another search counts it, and a law that fails is told with the path to it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kvledger.proofs import worlds
+from kvledger.proofs.parts import PARTS
+from kvledger.proofs.status import differences, listed
+from kvledger.spec.edit import Edit
+from kvledger.spec.situations import SITUATIONS
+from kvledger.spec.worlds import LARGE, WORLDS
+from kvledger.tests.unit.test_explore import COUNTS
+
+
+def test_a_world_by_itself_agrees_with_what_is_pinned() -> None:
+    """The counts that test_explore.py pins, which it holds against searches without reductions."""
+    found = worlds.search("worlds: TINY_B", "TINY_B")
+    states, transitions, depth = COUNTS["TINY_B"]
+    said = f"{states:,} states of world TINY_B, all; {transitions:,} transitions, depth {depth}, "
+    assert found.verdict.holds and not found.verdict.counterexample
+    assert found.verdict.words == f"{said}{len(found.reached)} situations"
+
+
+def test_every_named_world_holds_and_is_listed() -> None:
+    """On every core: the verdicts come in the worlds' own order whoever ends first."""
+    progress: list[str] = []
+    verdicts = list(worlds.settle(progress.append))
+    assert [verdict.name for verdict in verdicts] == [*(f"worlds: {name}" for name in WORLDS), "worlds: situations"]
+    assert progress == [f"worlds: {name}" for name in WORLDS]
+    assert all(verdict.holds for verdict in verdicts)
+    assert differences(verdicts, ["worlds"]) == []
+    less = verdicts[0]._replace(words=verdicts[0].words.replace("675", "674"))
+    assert len(differences([less, *verdicts[1:]], ["worlds"])) == 1
+
+
+def test_the_large_worlds_are_listed() -> None:
+    """They take a minute, so their verdict is made only where it is asked for. Here: that each has a line, of its
+    name, and that a minute's work stays out of the quick parts."""
+    assert PARTS["three"].deep and not PARTS["worlds"].deep
+    assert {name for name in listed() if name.startswith("three: ")} == {f"three: {name}" for name in LARGE}
+    assert all(f"states of world {name}, all; " in listed()[f"three: {name}"] for name in LARGE)
+
+
+def test_a_law_that_fails_is_told_with_the_path_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who leaves keeps its row. The shortest way there: a request arrives, takes a row, and then leaves."""
+    monkeypatch.setattr(Edit, "release", lambda edit, holder: None)
+    verdict, reached = worlds.search("worlds: TINY_B", "TINY_B")
+    assert not verdict.holds and verdict.words == "a law fails in world TINY_B" and not reached
+    told = r"in a step after submit 'r0' .*, extend .*: SpecError: holder r0: REC-1, holds a row and does not live"
+    assert re.fullmatch(told, verdict.counterexample), verdict.counterexample
+
+
+def test_a_law_that_stumbles_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its own code raises counts: here at the first step, a submit."""
+
+    def broken(edit: Edit, *_: object) -> None:
+        raise KeyError("no such page")
+
+    monkeypatch.setattr(Edit, "submit", broken)
+    verdict, _ = worlds.search("worlds: TINY_B", "TINY_B")
+    assert not verdict.holds and verdict.counterexample == "in a step after nothing: KeyError: 'no such page'"
+
+
+def test_a_situation_that_no_world_reaches_is_named() -> None:
+    name = next(iter(SITUATIONS))
+    verdict = worlds.settle_situations(set(SITUATIONS) - {name})
+    assert (verdict.holds, verdict.counterexample) == (False, f"not reached: {name}")
+    assert worlds.settle_situations(set(SITUATIONS)).holds
