@@ -9,6 +9,8 @@
     ...                                                    # rows.copy_(...); graph.replay(), as often as one likes
     faults = device.hand_back()                            # what came of it goes to the ledger; what was refused
 
+On a CPU the same without the graph: rows there, and a device.decode(rows) for each step.
+
 When to use which: by itself the Ledger decides on the host, which knows every length before the step begins; that is
 the one to use. This one is for a stretch in which the host does not know them, or is not asked: a decode that was
 captured as a CUDA graph and is replayed, or drafts of which only the device knows how many were accepted (extend by all
@@ -16,8 +18,9 @@ of them, then cut). It gives the same pages in the same order. Taking over and h
 wait; between them only errors() does. state.seq_lens is how long the rows are, there.
 
 Between the two the ledger has no free row and no free page, and its lengths are not true: of its methods only match,
-admit, defer and evict may be called, and what is evicted is for after the stretch. The device neither evicts nor
-publishes, so make room first; what the cache has stays there. A request may start in any row without tokens, such as
+admit, defer and evict may be called (the others raise), and what is evicted is for after the stretch. The device
+neither evicts nor publishes, so make room first; what the cache has stays there. A request may start in any row without
+tokens, such as
 one of free_rows, and behind no cached prefix.
 
 All tensors are on the table's device, rows and lengths int64 [batch]. A lane with row 0 is dead: it gets slot 0, and
@@ -70,6 +73,8 @@ class DeviceLedger:
         odd = held & ((lengths != ledger.allocated_len) | (lengths == 0))
         if odd.any():
             raise ValueError(f"row {odd.argmax()}: expected tokens, and no slots reserved")
+        ledger.forget_batch()
+        ledger.lent = True
         self.free_rows = ledger.rows.take(ledger.rows.available)
         free = ledger.pages.take(ledger.pages.available)
         stack, live = np.zeros(len(state.stack), np.int32), np.ones(len(state.live), np.int32)
@@ -102,7 +107,7 @@ class DeviceLedger:
             ledger.locked[row] = ledger.cache.root
         ledger.rows.give(np.concatenate([np.flatnonzero(was_held & ~held), self.free_rows[~held[self.free_rows]]]))
         ledger.pages.give(stack[head:])
-        ledger.forget_batch()
+        ledger.lent = False
         ledger.protected_len[:] = protected
         ledger.committed_len[:] = ledger.allocated_len[:] = lengths
         ledger.mirror[:] = listed

@@ -1,6 +1,7 @@
 """The ledger as an engine calls it: one call for a whole batch, rows for names, slots on the device.
 
-    ledger = Ledger(World(rows=256, context_len=32_768, pages=100_000, page_size=16), device="cuda")
+    tokens = np.arange(100, 150, dtype=np.int32)           # int32, never a list
+    ledger = Ledger(World(rows=256, context_len=32_768, pages=100_000, page_size=16))        # device="cuda" on a GPU
     prefix = ledger.admit(tokens[:-1])                     # match and lock
     grant = ledger.extend([0], [len(tokens)], [prefix])    # row 0: a request that starts
     row = grant.rows[0]
@@ -66,7 +67,8 @@ class Ledger:
     protected_len, committed_len, allocated_len: int64 [rows + 1], by row; true of rows that are held only, and until
     the next call. mirror: the page that each line of the table lists, int32 [(rows + 1) * width], the authority for
     what goes back. locked: by row, the node it reads under a lock. waiting: how many prefixes that end at a node
-    are admitted. stride: the batch that decoded last, if nothing else has happened to its rows.
+    are admitted. lent: rows are the device's business now, see device. stride: the batch that decoded last, if nothing
+    else has happened to its rows.
     """
 
     def __init__(self, world: World, device: torch.device | str = "cpu") -> None:
@@ -80,6 +82,7 @@ class Ledger:
         self.protected_len, self._committed_len, self._allocated_len = np.zeros((3, world.rows + 1), np.int64)
         self.locked: list[Node] = [self.cache.root] * (world.rows + 1)
         self.waiting: dict[Node, int] = {}
+        self.lent = False
         self.stride: Stride | None = None
 
     @property
@@ -371,6 +374,8 @@ class Ledger:
 
     def _ask_held(self, rows: Ints) -> None:
         """They are, and something else than a decode is about to happen to them, or to one of them first."""
+        if self.lent:
+            raise ValueError("the device is in charge of the rows: expected that it had handed back")
         self.forget_batch()
         _ask(self.rows.taken(rows), rows, "a row that is held")
         if len(self.rows.repeated(rows)):

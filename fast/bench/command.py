@@ -23,11 +23,13 @@ from kvledger.tests.engines.venvs import BOOT, ENGINES
 from kvledger.tests.report import json_file
 
 HELP = """examples:
-  kvledger bench                       everything; one to two minutes
+  kvledger bench                       everything; one to two minutes on an idle machine
   kvledger bench --only E3 D1 W1       these lines alone
   kvledger bench --only G --json g.json
   kvledger bench --wall                by the clock on the wall, and not by the thread's CPU time
 
+E extend, D decode, F release, W whole steps, R and T match, insert and evict (T: SGLang's Rust core), V vLLM's pool, G
+what grows or is counted, of ours alone; where SGLang is set up that runs in its environment, with its torch.
 A ratio is the engine's time by ours. SGLang and vLLM are the real ones: kvledger engines setup sglang vllm. Where one
 is not set up its lines say so. Quartiles that lie more than 1.3 apart after three tries are called noisy.
 Exit 0: no must is missed. 1: one is, or a contender did something else. 2: wrong use, or too noisy to say.

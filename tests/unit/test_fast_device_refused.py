@@ -137,3 +137,15 @@ def test_dead_lanes_change_nothing_at_all(page_size: int) -> None:
     assert device.decode(dead).tolist() == [0, 0, 0] and device.extend(dead, ints(5, 99, -1), 7).tolist() == [0] * 7
     assert not device.cut(dead, ints(5, 99, -1)).any() and not device.release(dead).any()
     assert everything(device) == before and device.errors() == ()
+
+
+def test_the_host_leaves_the_rows_alone_meanwhile() -> None:
+    """Whatever it is asked of a row raises, and works again once the device has handed back."""
+    device = of_three()
+    before = everything(device)
+    for call, *args in ((device.ledger.decode, [1]), (device.ledger.release, [1]), (device.ledger.cut, [1], [1])):
+        with pytest.raises(ValueError, match="the device is in charge of the rows"):
+            call(*args)
+    assert everything(device) == before
+    device.hand_back()
+    assert len(device.ledger.decode([1]).counts) == 1
