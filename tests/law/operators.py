@@ -9,10 +9,10 @@ function; each statement that writes, in `effect` and in Edit. Who removes the `
 A mutant is noticed when one of many questions has another answer than the law as it stands, asked in this order: what
 a kernel returns or refuses, in drawn calls (`kernels`); which calls are forbidden and which answers legal (`answers`);
 how an answer near a legal one is judged (`verdicts`); what a legal one writes, in a copy and in place (`writes`). All
-but the first are asked in states of the named worlds: where a situation comes about (spec/situations.py), and some
-drawn ones. What nobody notices is a line that the law does not need, or no change: then it stands in UNCHANGED, with
-the reason. A listed one that is noticed, or is not there, is an error, too. Each mutant runs in a process of its own,
-with limits; what runs into one is noticed.
+but the first are asked in states of the named worlds and of two more: where a situation comes about
+(spec/situations.py), and some drawn ones. What nobody notices is a line that the law does not need, or no change: then
+it stands in UNCHANGED, with the reason. A listed one that is noticed, or is not there, is an error, too. Each mutant
+runs in a process of its own, with limits; what runs into one is noticed.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from kvledger.spec.ledger import Ledger
 from kvledger.spec.page import Page
 from kvledger.spec.record import Record
 from kvledger.spec.rules import Broken
-from kvledger.spec.world import World
-from kvledger.spec.worlds import WORLDS, Scope
+from kvledger.spec.world import OPTIONS, World
+from kvledger.spec.worlds import A3, PLAIN, SPLIT, TWO, WORLDS, Scope
 from kvledger.tests.kit.probes import forbidden
 from kvledger.tests.law.mutants import Mutant, mutants
 from kvledger.tests.law.near import near, near_freed
@@ -53,10 +53,18 @@ from kvledger.tests.law.near import near, near_freed
 SPEC = Path(__file__).parents[2] / "spec"
 FILES = ("page", "record", "edit", *sorted(f"actions/{path.stem}" for path in (SPEC / "actions").glob("[a-z]*.py")))
 SECONDS, MEMORY = 60, 2 * 2**30  # of CPU, and bytes of address space beyond what is taken
-STATES, NEAR, CALLS = 5, 5, 3_000  # drawn: states of a world, near answers of a call there, calls of a kernel function
+STATES, NEAR, CALLS = 8, 5, 3_000  # drawn: states of a world, near answers of a call there, calls of a kernel function
 NOBODY = "NOBODY"
+# A backend that knows little, and one with every kind of limit whose batches mix who was admitted and who was not.
+BARE = replace(PLAIN, capabilities=PLAIN.capabilities - {"CHUNKED"}, declines=frozenset(OPTIONS))
+MORE = {
+    "BARE": (World(2, 4, 2, 2, BARE), Scope(TWO, (A3,), ("a",), max_kv=4)),
+    "LIMITS": (World(2, 3, 3, 1, SPLIT), Scope(TWO, (A3,), ("a",), max_kv=3, match_limits=(None, 0))),
+}
 ASKERS = ("kernels", "answers", "verdicts", "writes")
 GUARD = "a kernel is called for its guard alone, and in a lawful state that never accuses"
+BOUNDS = "is_free knows which pages there are"
+FREE = "free = [page for page in range(1, ledger.world.pages + 1) if ledger.is_free(page) or page in gone | cut_off]"
 # Mutant.key -> why that changes nothing
 UNCHANGED: dict[tuple[str, str, str], str] = {
     ("edit.Edit.publish", "kernel.give_back(self.pages[own], cast(int, record.row))",
@@ -66,6 +74,19 @@ UNCHANGED: dict[tuple[str, str, str], str] = {
     ("edit.Edit.evict", "kernel.evict(self.pages[page])", "without kernel.evict(self.pages[page])"): GUARD,
     ("edit.Edit._give_back", "kernel.give_back(self.pages[page], row)",
      "without kernel.give_back(self.pages[page], row)"): GUARD,
+    ("actions/taking.judge_rows", 'fits = not ledger.world.has("ROWS") or 1 <= row <= ledger.world.rows',
+     "becomes fits = not ledger.world.has('ROWS') or 0 <= row <= ledger.world.rows"):
+        "row 0 is refused two lines before",
+    ("actions/every_answer.eviction_sets",
+     "for size in [fewest] if least else range(max(1, fewest), len(pages) + 1):",
+     "becomes for size in [fewest] if least else range(max(1, fewest), len(pages) + 2):"):
+        "no set has more pages than there are",
+    ("actions/every_answer.stayings",
+     "if not ledger.may_publish(publisher.req, kind) or kind not in declared.publishes_on or most <= first:",
+     "becomes if not ledger.may_publish(publisher.req, kind) or kind not in declared.publishes_on or most < first:"):
+        "where there is no page to publish, the choices of what follows are one and empty, too",
+    ("actions/every_answer.takings", FREE, "becomes " + FREE.replace("range(1,", "range(0,")): BOUNDS,
+    ("actions/every_answer.takings", FREE, "becomes " + FREE.replace("+ 1)", "+ 2)")): BOUNDS,
 }  # fmt: skip
 
 
@@ -94,7 +115,7 @@ def questions() -> list[Question]:
     """All of them. Kernels first, then state by state, a world in turn."""
     draw = Random(0)
     found = list(_of_kernels(draw))
-    for world, scope in WORLDS.values():
+    for world, scope in (WORLDS | MORE).values():
         states: list[Ledger] = []
         found_there = explore(world, scope, on_state=lambda ledger, _, states=states: states.append(ledger))  # type: ignore[misc]
         ahead = {path[:-1] for path in found_there.reached.values()}
@@ -160,8 +181,9 @@ def _of_state(ledger: Ledger, scope: Scope, draw: Random) -> Iterator[Question]:
                 yield Question("writes", about, partial(_written, ledger, act, answer, in_place))
 
 
-def _legal(ledger: Ledger, act: Action, least: bool) -> frozenset[Granted | Refused]:
-    return frozenset(file_of(act).answers(ledger, act, least))
+def _legal(ledger: Ledger, act: Action, least: bool) -> Counter[Granted | Refused]:
+    """How often each legal answer comes, in whatever order."""
+    return Counter(file_of(act).answers(ledger, act, least))
 
 
 def _written(ledger: Ledger, act: Action, answer: Granted | Refused, in_place: bool) -> object:
