@@ -9,10 +9,10 @@ function; each statement that writes, in `effect` and in Edit. Who removes the `
 A mutant is noticed when one of many questions has another answer than the law as it stands, asked in this order: what
 a kernel returns or refuses, in drawn calls (`kernels`); which calls are forbidden and which answers legal (`answers`);
 how an answer near a legal one is judged (`verdicts`); what a legal one writes, in a copy and in place (`writes`). All
-but the first are asked in states of the named worlds and of two more: where a situation comes about
-(spec/situations.py), and some drawn ones. What nobody notices is a line that the law does not need, or no change: then
-it stands in UNCHANGED, with the reason. A listed one that is noticed, or is not there, is an error, too. Each mutant
-runs in a process of its own, with limits; what runs into one is noticed.
+but the first are asked in states of the named worlds and of four more: where a situation comes about
+(spec/situations.py), the nearest, and some drawn ones. What nobody notices is a line that the law does not need, or no
+change: then it stands in UNCHANGED, with the reason. A listed one that is noticed, or is not there, is an error, too.
+Each mutant runs in a process of its own, with limits; what runs into one is noticed.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from kvledger.spec.ledger import Ledger
 from kvledger.spec.page import Page
 from kvledger.spec.record import Record
 from kvledger.spec.rules import Broken
-from kvledger.spec.world import OPTIONS, World
-from kvledger.spec.worlds import A3, PLAIN, SPLIT, TWO, WORLDS, Scope
+from kvledger.spec.world import OPTIONS, PUBLISHING, World
+from kvledger.spec.worlds import A3, JOINT, PLAIN, SPLIT, TWO, WORLDS, Scope
 from kvledger.tests.kit.probes import forbidden
 from kvledger.tests.law.mutants import Mutant, mutants
 from kvledger.tests.law.near import near, near_freed
@@ -53,18 +53,31 @@ from kvledger.tests.law.near import near, near_freed
 SPEC = Path(__file__).parents[2] / "spec"
 FILES = ("page", "record", "edit", *sorted(f"actions/{path.stem}" for path in (SPEC / "actions").glob("[a-z]*.py")))
 SECONDS, MEMORY = 60, 2 * 2**30  # of CPU, and bytes of address space beyond what is taken
-STATES, NEAR, CALLS = 8, 5, 3_000  # drawn: states of a world, near answers of a call there, calls of a kernel function
+NEAREST, STATES = 20, 5  # states of a world, and drawn ones
+NEAR, CALLS = 5, 3_000  # drawn: near answers of a call there, calls of a kernel function
 NOBODY = "NOBODY"
-# A backend that knows little, and one with every kind of limit whose batches mix who was admitted and who was not.
+# A backend that knows little, one with admission and match limits, turns that are admitted, and a backend that
+# publishes whenever it may.
 BARE = replace(PLAIN, capabilities=PLAIN.capabilities - {"CHUNKED"}, declines=frozenset(OPTIONS))
+EAGER = replace(PLAIN, capabilities=PLAIN.capabilities | {"DRAFTS"}, publishes_on=frozenset(PUBLISHING))
 MORE = {
     "BARE": (World(2, 4, 2, 2, BARE), Scope(TWO, (A3,), ("a",), max_kv=4)),
-    "LIMITS": (World(2, 3, 3, 1, SPLIT), Scope(TWO, (A3,), ("a",), max_kv=3, match_limits=(None, 0))),
+    "LIMITS": (World(2, 2, 4, 1, SPLIT), Scope(TWO, (("a", "a"),), ("a",), max_kv=2, match_limits=(None, 0))),
+    "TURNS": (World(1, 2, 2, 1, JOINT), Scope(("r",), (("a", "a"),), ("a",), max_kv=2, sessions=("s",))),
+    "EAGER": (World(2, 3, 3, 1, EAGER), Scope(TWO, (("a",),), ("a", "b"), max_kv=3, drafts=(2,))),
 }
 ASKERS = ("kernels", "answers", "verdicts", "writes")
 GUARD = "a kernel is called for its guard alone, and in a lawful state that never accuses"
 BOUNDS = "is_free knows which pages there are"
 FREE = "free = [page for page in range(1, ledger.world.pages + 1) if ledger.is_free(page) or page in gone | cut_off]"
+ONE = "there is one member: the first is the last"
+ADMIT = "edit.admit(act.req, answer.matched[0] if answer.matched else ())"
+MATCH = "judge_matched(ledger, act.req, answer.matched[0])"
+RESERVE = "edit.reserve(act.req, answer.pages[0], answer.reserved)"
+PAGE = "least and most end in one page"
+MEMBER = "return [Member(act.req, ledger.records[act.req].allocated_len, range_of(ledger, act)[0], starts=False)]"
+ROW = "a holder's row is a number; the other is said to the type checker alone"
+ROWS = 'rows += [ledger.records[holder].row or 0] if ledger.world.has("ROWS") else []'
 # Mutant.key -> why that changes nothing
 UNCHANGED: dict[tuple[str, str, str], str] = {
     ("edit.Edit.publish", "kernel.give_back(self.pages[own], cast(int, record.row))",
@@ -74,6 +87,13 @@ UNCHANGED: dict[tuple[str, str, str], str] = {
     ("edit.Edit.evict", "kernel.evict(self.pages[page])", "without kernel.evict(self.pages[page])"): GUARD,
     ("edit.Edit._give_back", "kernel.give_back(self.pages[page], row)",
      "without kernel.give_back(self.pages[page], row)"): GUARD,
+    ("actions/admit.effect", ADMIT, "becomes " + ADMIT.replace("[0]", "[-1]")): ONE,
+    ("actions/match_prefix.judge", MATCH, "becomes " + MATCH.replace("[0]", "[-1]")): ONE,
+    ("actions/reserve.effect", RESERVE, "becomes " + RESERVE.replace("[0]", "[-1]")): ONE,
+    ("actions/reserve.members", MEMBER, "becomes " + MEMBER.replace("[0]", "[1]")): PAGE,
+    ("actions/reserve.members", MEMBER, "becomes " + MEMBER.replace("[0]", "[-1]")): PAGE,
+    ("actions/back.given_back", ROWS, "becomes " + ROWS.replace('"', "'").replace("or 0", "or 1")): ROW,
+    ("actions/back.given_back", ROWS, "becomes " + ROWS.replace('"', "'").replace("or 0", "or -1")): ROW,
     ("actions/taking.judge_rows", 'fits = not ledger.world.has("ROWS") or 1 <= row <= ledger.world.rows',
      "becomes fits = not ledger.world.has('ROWS') or 0 <= row <= ledger.world.rows"):
         "row 0 is refused two lines before",
@@ -119,7 +139,8 @@ def questions() -> list[Question]:
         states: list[Ledger] = []
         found_there = explore(world, scope, on_state=lambda ledger, _, states=states: states.append(ledger))  # type: ignore[misc]
         ahead = {path[:-1] for path in found_there.reached.values()}
-        for ledger in [*draw.sample(states, STATES), *(_at(world, path) for path in sorted(ahead, key=repr))]:
+        some = [*states[:NEAREST], *draw.sample(states, STATES)]
+        for ledger in [*some, *(_at(world, path) for path in sorted(ahead, key=repr))]:
             found += _of_state(ledger, scope, draw)
     return sorted(found, key=lambda question: ASKERS.index(question.who))
 
