@@ -35,7 +35,7 @@ from tqdm import tqdm
 
 from kvledger.spec import page, record
 from kvledger.spec.action import apply, file_of, name_of, step
-from kvledger.spec.actions import Action
+from kvledger.spec.actions import Action, Extend
 from kvledger.spec.answer import Freed, Granted, Refused
 from kvledger.spec.edit import Edit
 from kvledger.spec.explore import Path as Steps
@@ -183,7 +183,9 @@ def _drawn(module: ModuleType, name: str, sizes: tuple[int, ...], draw: Random) 
 def _of_state(ledger: Ledger, scope: Scope, draw: Random) -> Iterator[Question]:
     """What is forbidden here and what legal, how near answers are judged, and what the legal ones write."""
     calls = [act for acts in forbidden(ledger, "nobody", scope.namespaces[0]).values() for act in acts]
-    for act in [*moves(ledger, scope), *calls]:
+    acts = list(moves(ledger, scope))
+    turned = [act._replace(batch=act.batch[::-1]) for act in acts if isinstance(act, Extend) and len(act.batch) > 1]
+    for act in [*acts, *turned, *calls]:
         file, about = file_of(act), name_of(act)
         yield Question("answers", about, partial(file.requires, ledger, act))
         if file.requires(ledger, act) is not None:
