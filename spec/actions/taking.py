@@ -116,13 +116,7 @@ def judge_matched(ledger: Ledger, req: ReqId, pages: tuple[PageId, ...]) -> None
         state = ledger.page(page)
         need(state.kind == CACHED, "CACHE-4", req=req, page=page, ordinal=ordinal)
         need(ledger.index[state.owner].root == request.root, "NS-1", req=req, page=page)
-        need(
-            ordinal < ledger.publishable(len(request.tokens)) and state.owner == ledger.key(request, ordinal),
-            "CACHE-4",
-            req=req,
-            page=page,
-            ordinal=ordinal,
-        )
+        need(state.owner == ledger.key(request, ordinal), "CACHE-4", req=req, page=page, ordinal=ordinal)
     if req in ledger.admitted:
         fits = pages == ledger.admitted[req]
         need(fits, "LOCK-2", req=req, page=None, admitted=ledger.admitted[req], matched=pages)

@@ -1,0 +1,124 @@
+"""Python with one expression changed, or one statement gone: what a careless hand might write. One at a time."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType
+from typing import NamedTuple
+
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+
+
+class Mutant(NamedTuple):
+    """file: below spec/, without .py. line: the text of the line where the changed statement begins. change: what
+    became of it. function: whose code is another then, "Edit.cut". code: of the module, changed."""
+
+    file: str
+    number: int
+    line: str
+    change: str
+    function: str
+    code: CodeType
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells it from the others, whatever else moves in the file."""
+        return f"{self.file}.{self.function}", self.line, self.change
+
+
+def mutants(path: Path, file: str, writes: Callable[[str], bool]) -> Iterator[Mutant]:
+    """Every mutant of the functions of a file, in order. writes: of which functions statements are dropped."""
+    text = path.read_text(encoding="utf-8")
+    tree, lines = ast.parse(text), text.splitlines()
+    for name, function in _functions(tree):
+        statements = [node for node in ast.walk(function) if isinstance(node, ast.stmt) and node is not function]
+        for statement in sorted(statements, key=lambda node: node.lineno):
+            for change in _expressions(statement):
+                yield _mutant(tree, path, file, name, statement, lines, change)
+        for parent in [function, *statements] if writes(name) else ():
+            for statement, change in _drops(parent):
+                yield _mutant(tree, path, file, name, statement, lines, change)
+
+
+def _mutant(
+    tree: ast.Module, path: Path, file: str, name: str, statement: ast.stmt, lines: list[str], change: str
+) -> Mutant:
+    code = compile(ast.fix_missing_locations(tree), str(path), "exec")
+    return Mutant(file, statement.lineno, lines[statement.lineno - 1].strip(), change, name, code)
+
+
+def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Functions and methods by name. None of the law stands inside another."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            yield node.name, node
+        elif isinstance(node, ast.ClassDef):
+            yield from ((f"{node.name}.{each.name}", each) for each in node.body if isinstance(each, ast.FunctionDef))
+
+
+def _expressions(statement: ast.stmt) -> Iterator[str]:
+    """One expression of the statement is another one, as long as the iterator stands there. Not those of statements
+    inside it, and not what only says a type."""
+    ahead: list[ast.AST] = [statement]
+    while ahead:
+        parent = ahead.pop()
+        for name, value in ast.iter_fields(parent):
+            for at, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
+                if isinstance(node, ast.stmt) or not isinstance(node, ast.AST) or name == "annotation":
+                    continue
+                ahead.append(node)
+                for new in _others(node) if isinstance(node, ast.expr) else ():
+                    with _put(parent, name, at, node, ast.copy_location(new, node)):
+                        yield f"becomes {_head(statement)}"
+
+
+def _others(node: ast.expr) -> Iterator[ast.expr]:
+    """What may stand in an expression's place."""
+    match node:
+        case ast.Compare(left, operators, rest):
+            for at, one in enumerate(operators):
+                if type(one) in COMPARISONS:
+                    yield ast.Compare(left, [*operators[:at], COMPARISONS[type(one)](), *operators[at + 1 :]], rest)
+        case ast.BoolOp(operator, values):
+            yield ast.BoolOp(ast.Or() if isinstance(operator, ast.And) else ast.And(), values)
+        case ast.Constant(int(number)) if not isinstance(number, bool):
+            yield from (ast.Constant(number + 1), ast.Constant(number - 1))
+
+
+def _drops(parent: ast.stmt) -> Iterator[tuple[ast.stmt, str]]:
+    """A statement that writes, in the body of a function, an if or a loop, is not there."""
+    for field in ("body", "orelse"):
+        body = getattr(parent, field, [])
+        for at, one in enumerate(body):
+            text = isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
+            if isinstance(one, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete | ast.Expr) and not text:
+                with _put(parent, field, at, one, ast.copy_location(ast.Pass(), one)):
+                    yield one, f"without {_head(one)}"
+
+
+def _head(statement: ast.stmt) -> str:
+    """A statement in a line, without its body."""
+    return ast.unparse(statement).splitlines()[0]
+
+
+@contextmanager
+def _put(parent: ast.AST, name: str, at: int | None, old: ast.AST, new: ast.AST) -> Iterator[None]:
+    """Another node in a node's place, for a while."""
+
+    def put(node: ast.AST) -> None:
+        if at is None:
+            setattr(parent, name, node)
+        else:
+            getattr(parent, name)[at] = node
+
+    put(new)
+    try:
+        yield
+    finally:
+        put(old)
