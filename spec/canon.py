@@ -8,7 +8,7 @@ and by whom, follows from that by the laws, so it need not be said.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from itertools import permutations
+from itertools import permutations, repeat
 from typing import TypeAlias
 
 from kvledger.spec.ledger import Ledger, Names, Tag
@@ -46,12 +46,12 @@ def with_tokens(ledger: Ledger) -> list[tuple[Ends, Cached]]:
     that the requests have numbers as well. There is one form for each way to number them.
     """
     forms: list[tuple[Ends, Cached]] = []
+    several = ledger.world.has("DUPLICATES")
     for sessions in permutations(ledger.sessions):
         ends = {req: (request.trail[-1], mark(ledger, req, sessions)) for req, request in ledger.requests.items()}
         idle = [_of_session(ledger, name, number) for number, name in enumerate(sessions)]
-        if not ledger.world.has("DUPLICATES"):
-            keys: dict[Tag, Hashable] = dict.fromkeys(ledger.index, ())
-            forms.append((tuple(sorted([*ends.values(), *idle])), frozenset(keys.items())))
+        if not several:
+            forms.append((tuple(sorted([*ends.values(), *idle])), frozenset(zip(ledger.index, repeat(())))))
             continue
         for reqs in permutations(ends):
             numbered = sorted([*((tag, (*each, reqs.index(req))) for req, (tag, each) in ends.items()), *idle])

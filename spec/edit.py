@@ -34,15 +34,16 @@ class Edit:
 
     def __init__(self, ledger: Ledger, *, in_place: bool = False) -> None:
         self.ledger, self.world, self.names = ledger, ledger.world, ledger.names
-        self.requests = _writable(ledger.requests, in_place)
-        self.sessions = _writable(ledger.sessions, in_place)
-        self.admitted = _writable(ledger.admitted, in_place)
-        self.records = _writable(ledger.records, in_place)
-        self.tables = _writable(ledger.tables, in_place)
-        self.locks = _writable(ledger.locks, in_place)
-        self.pages = _writable(ledger.pages, in_place)
-        self.index = _writable(ledger.index, in_place)
-        self.tags = _writable(ledger.tags, in_place)
+        writable = _itself if in_place else dict
+        self.requests = writable(ledger.requests)
+        self.sessions = writable(ledger.sessions)
+        self.admitted = writable(ledger.admitted)
+        self.records = writable(ledger.records)
+        self.tables = writable(ledger.tables)
+        self.locks = writable(ledger.locks)
+        self.pages = writable(ledger.pages)
+        self.index = writable(ledger.index)
+        self.tags = writable(ledger.tags)
         self.touched = Touched(set(), set(), set())
         self._leaf_first = self.world.has("LEAF_FIRST")
         self._in_place = in_place
@@ -276,5 +277,5 @@ class Edit:
         self.touched.pages.add(page)
 
 
-def _writable(mapping: Mapping[K, V], in_place: bool) -> dict[K, V]:
-    return cast("dict[K, V]", mapping) if in_place else dict(mapping)
+def _itself(mapping: Mapping[K, V]) -> dict[K, V]:
+    return cast("dict[K, V]", mapping)

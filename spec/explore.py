@@ -33,7 +33,7 @@ from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.canon import remembering
 from kvledger.spec.invariants import check_whole
 from kvledger.spec.ledger import Ledger
-from kvledger.spec.situations import SITUATIONS, Moment
+from kvledger.spec.situations import SITUATIONS, Moment, possible
 from kvledger.spec.world import ReqId, Token, World, WrongInput
 from kvledger.spec.worlds import LARGE, WORLDS, Scope
 
@@ -118,7 +118,7 @@ def explore(
     came: list[tuple[int, Action | None, Answer | None]] = [(0, None, None)]
     layer, depth, transitions = [(0, start)], 0, 0
     reached: dict[str, Path] = {}
-    missing = dict(SITUATIONS)
+    missing = possible(world)
     while layer:
         following = []
         for number, ledger in layer:

@@ -33,7 +33,7 @@ from kvledger.spec.actions.taking import Member, demand, obtainable, trims
 from kvledger.spec.answer import Granted, Refused
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.page import pages_for
-from kvledger.spec.world import ReqId
+from kvledger.spec.world import ReqId, World
 
 
 class Moment:
@@ -46,10 +46,10 @@ class Moment:
         self.seekers = [member for member in members if member.starts]  # who matches the cache
         self.members = members if isinstance(act, TAKING) else []
         self.starters = [member for member in self.members if member.starts]
-        self.leaver = act.req if isinstance(act, Finish | Retract | Abort) and ledger.holds_row(act.req) else None
         self.going_on = trims(ledger, members).cut  # the sessions whose record a turn takes up, and from where
-        self.turn = None  # whose session this action is about
-        if isinstance(act, Finish | Retract | Abort):
+        self.leaver, self.turn = None, None  # who gives up a row by this; whose session this is about
+        if isinstance(act, (Finish, Retract, Abort)):
+            self.leaver = act.req if ledger.holds_row(act.req) else None
             self.turn = ledger.requests[act.req].session
 
     def hits(self) -> Iterator[Member]:
@@ -58,7 +58,7 @@ class Moment:
 
     def closing(self) -> bool:
         """Whether a turn ends by this whose session was closed meanwhile."""
-        ends = self.granted and isinstance(self.act, Finish | Abort)
+        ends = self.granted and isinstance(self.act, (Finish, Abort))
         return ends and self.turn is not None and self.ledger.sessions[self.turn].closing
 
     def settles(self) -> bool:
@@ -117,23 +117,30 @@ Predicate: TypeAlias = Callable[[Moment], bool]
 
 
 class Situation(NamedTuple):
-    """What is the case, and the rules that a wrong answer here would break."""
+    """What is the case, and the rules that a wrong answer here would break. needs: the capability, if any, without
+    which it is never the case."""
 
     holds: Predicate
     arms: tuple[str, ...]
+    needs: str | None = None
 
 
 SITUATIONS: dict[str, Situation] = {}
 
 
-def situation(name: str, arms: str = "") -> Callable[[Predicate], Predicate]:
+def situation(name: str, arms: str = "", needs: str | None = None) -> Callable[[Predicate], Predicate]:
     """Register a situation under its name."""
 
     def register(test: Predicate) -> Predicate:
-        SITUATIONS[name] = Situation(test, tuple(arms.split()))
+        SITUATIONS[name] = Situation(test, tuple(arms.split()), needs)
         return test
 
     return register
+
+
+def possible(world: World) -> dict[str, Situation]:
+    """The situations that may come up in this world: it has what they need."""
+    return {name: each for name, each in SITUATIONS.items() if each.needs is None or world.has(each.needs)}
 
 
 def armed(moment: Moment) -> set[str]:
@@ -264,7 +271,7 @@ def _(m: Moment) -> bool:
     return False
 
 
-@situation("the same tokens are cached in another namespace", "NS-1")
+@situation("the same tokens are cached in another namespace", "NS-1", needs="NAMESPACES")
 def _(m: Moment) -> bool:
     ledger, block = m.ledger, m.ledger.world.page_size + m.ledger.world.declared.key_lag
     for who in m.seekers if m.granted else ():
@@ -284,7 +291,7 @@ def _(m: Moment) -> bool:
     )
 
 
-@situation("a request is barred from publishing", "CACHE-3")
+@situation("a request is barred from publishing", "CACHE-3", needs="BARRED")
 def _(m: Moment) -> bool:
     return m.granted and any(not m.ledger.requests[who.req].publish for who in m.publishers)
 
@@ -296,15 +303,15 @@ def _(m: Moment) -> bool:
 
 @situation("a duplicate is published while its request goes on", "CACHE-5 TAG-1")
 def _(m: Moment) -> bool:
-    return isinstance(m.act, Checkpoint | Extend | Decode | Commit) and m.duplicates()
+    return isinstance(m.act, (Checkpoint, Extend, Decode, Commit)) and m.duplicates()
 
 
 @situation("a duplicate is published by a request that ends", "CACHE-5 PAGE-6")
 def _(m: Moment) -> bool:
-    return isinstance(m.act, Finish | Abort) and m.duplicates()
+    return isinstance(m.act, (Finish, Abort)) and m.duplicates()
 
 
-@situation("a key has two pages")
+@situation("a key has two pages", needs="DUPLICATES")
 def _(m: Moment) -> bool:
     return any(len(entry.pages) > 1 for entry in m.ledger.index.values())
 
@@ -353,7 +360,7 @@ def _(m: Moment) -> bool:
     return m.evicts() and any(m.ledger.locks.values())
 
 
-@situation("an inner page could be evicted", "EVICT-1")
+@situation("an inner page could be evicted", "EVICT-1", needs="LEAF_FIRST")
 def _(m: Moment) -> bool:
     return m.evicts() and any(
         entry.children and any(m.ledger.pages[page].locks == 0 for page in entry.pages)
@@ -361,7 +368,7 @@ def _(m: Moment) -> bool:
     )
 
 
-@situation("evict is called", "EVICT-2 EVICT-4")
+@situation("evict is called", "EVICT-2 EVICT-4", needs="EVICT")
 def _(m: Moment) -> bool:
     return m.granted and isinstance(m.act, Evict)
 
@@ -379,17 +386,17 @@ def _(m: Moment) -> bool:
 # ---- drafts
 
 
-@situation("slots are reserved", "DRAFT-1 PAGE-4")
+@situation("slots are reserved", "DRAFT-1 PAGE-4", needs="DRAFTS")
 def _(m: Moment) -> bool:
     return m.granted and isinstance(m.act, Reserve)
 
 
-@situation("more is reserved than the row has columns", "DRAFT-1")
+@situation("more is reserved than the row has columns", "DRAFT-1", needs="DRAFTS")
 def _(m: Moment) -> bool:
     return m.past_the_row()
 
 
-@situation("drafts are rejected", "TAB-2 TAG-1")
+@situation("drafts are rejected", "TAB-2 TAG-1", needs="DRAFTS")
 def _(m: Moment) -> bool:
     if not isinstance(m.act, Commit):
         return False
@@ -397,7 +404,7 @@ def _(m: Moment) -> bool:
     return record.committed_len + len(m.act.tokens) < record.allocated_len
 
 
-@situation("drafts stand in a page that would be published", "DRAFT-2")
+@situation("drafts stand in a page that would be published", "DRAFT-2", needs="DRAFTS")
 def _(m: Moment) -> bool:
     may, size = m.ledger.publishable, m.ledger.world.page_size
     for who in m.publishers:
@@ -408,7 +415,7 @@ def _(m: Moment) -> bool:
     return False
 
 
-@situation("a request ends with drafts", "PAGE-2 PAGE-6")
+@situation("a request ends with drafts", "PAGE-2 PAGE-6", needs="DRAFTS")
 def _(m: Moment) -> bool:
     return m.granted and m.leaver is not None and m.ledger.over_allocated(m.leaver)
 
@@ -416,44 +423,44 @@ def _(m: Moment) -> bool:
 # ---- sessions
 
 
-@situation("a turn ends into its session", "SES-1")
+@situation("a turn ends into its session", "SES-1", needs="SESSIONS")
 def _(m: Moment) -> bool:
     return m.settles() and isinstance(m.act, Finish)
 
 
-@situation("a turn is retracted", "SES-1")
+@situation("a turn is retracted", "SES-1", needs="SESSIONS")
 def _(m: Moment) -> bool:
     return m.settles() and isinstance(m.act, Retract)
 
 
-@situation("a turn goes on", "SES-2 ROW-3 TAG-1")
+@situation("a turn goes on", "SES-2 ROW-3 TAG-1", needs="SESSIONS")
 def _(m: Moment) -> bool:
     return m.granted and bool(m.going_on)
 
 
-@situation("a turn goes on inside a page", "SES-2 TAB-1")
+@situation("a turn goes on inside a page", "SES-2 TAB-1", needs="SESSIONS")
 def _(m: Moment) -> bool:
     inside = any(cut.upto % m.ledger.world.page_size for cut in m.going_on)
     return m.granted and isinstance(m.act, Extend) and inside
 
 
-@situation("a turn goes on before its session's end", "SES-2 PAGE-6")
+@situation("a turn goes on before its session's end", "SES-2 PAGE-6", needs="SESSIONS")
 def _(m: Moment) -> bool:
     return any(cut.upto < m.ledger.records[cut.holder].committed_len for cut in m.going_on)
 
 
-@situation("a turn is refused", "ATOM-1 SES-2")
+@situation("a turn is refused", "ATOM-1 SES-2", needs="SESSIONS")
 def _(m: Moment) -> bool:
     return not m.granted and bool(m.going_on)
 
 
-@situation("a turn could publish what its session had", "CACHE-3")
+@situation("a turn could publish what its session had", "CACHE-3", needs="SESSIONS")
 def _(m: Moment) -> bool:
     settled = (who for who in m.publishers if m.ledger.requests[who.req].publish and not m.may_publish(who.req))
     return any(m.ledger.publishable(who.upto) * m.ledger.world.page_size > who.protected for who in settled)
 
 
-@situation("a session is closed while a turn lives", "SES-3")
+@situation("a session is closed while a turn lives", "SES-3", needs="SESSIONS")
 def _(m: Moment) -> bool:
     if not isinstance(m.act, Close):
         return False
@@ -461,31 +468,31 @@ def _(m: Moment) -> bool:
     return turn is not None and (m.act.session in m.ledger.records or turn in m.ledger.records)
 
 
-@situation("a turn ends whose session is closing", "SES-3 PAGE-6")
+@situation("a turn ends whose session is closing", "SES-3 PAGE-6", needs="SESSIONS")
 def _(m: Moment) -> bool:
     if isinstance(m.act, Abort):  # of one that ran SES-4 says that nothing is left
         return m.closing() and m.turn in m.ledger.records
     return m.closing() and m.leaver is not None
 
 
-@situation("an idle session is closed that holds KV", "SES-3 PAGE-2 PAGE-6")
+@situation("an idle session is closed that holds KV", "SES-3 PAGE-2 PAGE-6", needs="SESSIONS")
 def _(m: Moment) -> bool:
     if not isinstance(m.act, Close):
         return False
     return m.act.session in m.ledger.records and m.ledger.sessions[m.act.session].turn is None
 
 
-@situation("a running turn is aborted", "SES-4")
+@situation("a running turn is aborted", "SES-4", needs="SESSIONS")
 def _(m: Moment) -> bool:
     return m.granted and isinstance(m.act, Abort) and m.turn is not None and m.leaver is not None
 
 
-@situation("a waiting turn is aborted whose session holds KV", "SES-4")
+@situation("a waiting turn is aborted whose session holds KV", "SES-4", needs="SESSIONS")
 def _(m: Moment) -> bool:
     return m.granted and isinstance(m.act, Abort) and m.turn in m.ledger.records and not m.closing()
 
 
-@situation("a flush finds a session that holds KV", "PAGE-2 PAGE-6")
+@situation("a flush finds a session that holds KV", "PAGE-2 PAGE-6", needs="SESSIONS")
 def _(m: Moment) -> bool:
     return isinstance(m.act, Flush) and m.granted and bool(m.ledger.records)
 
@@ -493,22 +500,22 @@ def _(m: Moment) -> bool:
 # ---- admission apart
 
 
-@situation("a request is admitted", "CACHE-1 LOCK-1")
+@situation("a request is admitted", "CACHE-1 LOCK-1", needs="SPLIT_ADMIT")
 def _(m: Moment) -> bool:
     return m.granted and isinstance(m.act, MATCHING) and any(m.hits())
 
 
-@situation("an admitted request starts", "LOCK-1 LOCK-2 CACHE-4 TAG-1 REC-1")
+@situation("an admitted request starts", "LOCK-1 LOCK-2 CACHE-4 TAG-1 REC-1", needs="SPLIT_ADMIT")
 def _(m: Moment) -> bool:
     return m.granted and any(m.ledger.admitted.get(who.req) for who in m.starters)
 
 
-@situation("an admitted request does not start", "LOCK-1")
+@situation("an admitted request does not start", "LOCK-1", needs="SPLIT_ADMIT")
 def _(m: Moment) -> bool:
-    gone = isinstance(m.act, Defer | Abort) and bool(m.ledger.admitted.get(m.act.req))
+    gone = isinstance(m.act, (Defer, Abort)) and bool(m.ledger.admitted.get(m.act.req))
     return gone or (not m.granted and any(m.ledger.admitted.get(who.req) for who in m.starters))
 
 
-@situation("a flush is refused for the lock of an admission", "LOCK-2")
+@situation("a flush is refused for the lock of an admission", "LOCK-2", needs="SPLIT_ADMIT")
 def _(m: Moment) -> bool:
     return isinstance(m.act, Flush) and not m.granted and bool(m.ledger.admitted)

@@ -121,8 +121,10 @@ def givings(
 ) -> Iterator[Granted]:
     """Every way to publish and free after this grant. least: all there is, or, growing, any length; in batch order.
     Where a page goes whose lock is dropped here, nothing is published."""
-    if any(ledger.page(page).locks for page in granted.evicted):
-        publishers = []
+    unlocks = any(ledger.page(page).locks for page in granted.evicted)
+    if not publishers or unlocks or kind not in ledger.world.declared.publishes_on:
+        yield replace(granted, freed=given_back(ledger, back))
+        return
     orders = [publishers] if least else permutations(publishers)
     ways = (way for order in orders for way in publications(ledger, kind, list(order), granted, least, {}))
     for published in dict.fromkeys(ways):
@@ -168,7 +170,7 @@ def stayings(
     """The pages that may stand under this publisher's keys afterwards: its own, or those that are there."""
     request, declared = publisher.request, ledger.world.declared
     first, most = publisher.protected // ledger.world.page_size, ledger.publishable(publisher.upto)
-    if not ledger.may_publish(publisher.req, kind) or kind not in declared.publishes_on or most <= first:
+    if not ledger.may_publish(publisher.req, kind) or most <= first:
         yield ()
         return
     for upto in [most] if least and kind not in GROWING else range(first, most + 1):

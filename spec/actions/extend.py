@@ -92,9 +92,9 @@ def effect(edit: Edit, act: Extend, answer: Granted) -> None:
 def answers(ledger: Ledger, act: Extend, least: bool) -> Iterator[Granted | Refused]:
     """Every legal answer of a small world."""
     batch = members(ledger, act)
+    back = trims(ledger, batch)
     for answer in takings(ledger, batch, least):
         if isinstance(answer, Refused):
             yield answer
         else:
-            back = trims(ledger, batch)
             yield from givings(ledger, "extend", publishers(ledger, act, answer), answer, least, back)
