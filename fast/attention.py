@@ -88,9 +88,11 @@ def attention(
     """Causal attention of positions [start, stop) of each row over [0, stop), whose K and V are written already.
 
     keys, values: floats [slots, heads, dim]. queries: [sum of (stop - start), heads, dim], member by member, as an
-    extend hands out its slots; so is the result. A decode is start = stop - 1; a prefill behind a cached prefix starts
-    at its length. Rows of any lengths.
+    extend hands out its slots; so is the result. Grouped queries have a multiple of those heads, and each group of
+    neighbours one K and V. A decode is start = stop - 1; a prefill behind a cached prefix starts at its length. Rows
+    of any lengths.
     """
+    grouped = _grouped(keys, values, queries)
     rows, stops = _asked(tensors, rows, stops)
     starts = _whole(starts)
     if starts.shape != stops.shape or (starts < 0).any() or (starts >= stops).any():
@@ -111,8 +113,24 @@ def attention(
         gather(tensors, keys, rows, stops).transpose(1, 2),
         gather(tensors, values, rows, stops).transpose(1, 2),
         attn_mask=seen.unsqueeze(1),
+        enable_gqa=grouped,
     )
     return out.transpose(1, 2).flatten(0, 1).index_select(0, lanes)
+
+
+def _grouped(keys: torch.Tensor, values: torch.Tensor, queries: torch.Tensor) -> bool:
+    """Whether several heads of the queries share one of K and V; of one kind and width they must all be."""
+    kinds = {each.dtype for each in (keys, values, queries)}
+    if len(kinds) > 1 or not queries.is_floating_point():
+        found = f"{keys.dtype}, {values.dtype}, {queries.dtype}"
+        raise ValueError(f"keys, values, queries of {found}: expected one of floats")
+    shapes = [tuple(each.shape) for each in (keys, values, queries)]
+    if any(len(shape) != 3 for shape in shapes) or shapes[0] != shapes[1]:
+        raise ValueError(f"keys, values, queries of shapes {shapes}: expected [slots, heads, dim] twice, 3 dimensions")
+    (_, heads, dim), (_, asking, wide) = shapes[0], shapes[2]
+    if wide != dim or not heads or asking % heads:
+        raise ValueError(f"queries of {asking} heads of {wide}: expected {dim} wide, and a multiple of {heads} heads")
+    return asking != heads
 
 
 def _slots(tensors: Tensors, rows: Ints, lengths: Ints) -> tuple[torch.Tensor, torch.Tensor]:

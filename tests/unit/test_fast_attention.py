@@ -338,6 +338,18 @@ def test_a_token_is_seen_where_it_stands() -> None:
     check_content(ledger.tensors, torch.arange(5), [1], [[1, 2, 3, 4]])
 
 
+def test_grouped_queries_share_keys_and_values() -> None:
+    """Six heads ask two of K and V: the first three what the first of two would, the others what the second would."""
+    engine = two_rows(4, "cpu")
+    content = engine.content(1)[:20]
+    asked = torch.randn(20, 6, DIM, generator=_dice)
+    out = attention(engine.ledger.tensors, engine.keys, engine.values, asked, [1], [0], [20])
+    scores = torch.einsum("qhd,khd->hqk", asked.double(), KEYS[content].double().repeat_interleave(3, 1)) / DIM**0.5
+    weights = scores.masked_fill(torch.ones(20, 20).triu(1).bool(), -torch.inf).softmax(-1)
+    wanted = torch.einsum("hqk,khd->qhd", weights, VALUES[content].double().repeat_interleave(3, 1))
+    assert (out - wanted).abs().max() < CLOSE
+
+
 def test_nothing_is_asked_of_nobody() -> None:
     tensors, pool = Tensors(1, Plan(2, 4), "cpu"), torch.zeros(4, HEADS, DIM)
     assert attention(tensors, pool, pool, pool[:0], [], [], []).shape == (0, HEADS, DIM)
@@ -360,6 +372,12 @@ def test_nothing_is_asked_of_nobody() -> None:
         (lambda t, p: attention(t, p, p, p[:1], [1], [-1], [2]), r"starts \[-1\]: expected one for each row"),
         (lambda t, p: attention(t, p, p, p[:1], [1], [0, 1], [2]), r"starts \[0, 1\]: expected one for each row"),
         (lambda t, p: attention(t, p, p, p[:1], [1], [0], [2]), "1 queries: expected 2, one for each position"),
+        (lambda t, p: attention(t, p.half(), p, p[:1], [1], [0], [1]), "of torch.float16, torch.float32, torch"),
+        (lambda t, p: attention(t, p.int(), p.int(), p[:1].int(), [1], [0], [1]), "expected one of floats"),
+        (lambda t, p: attention(t, p, p[:2], p[:1], [1], [0], [1]), r"of shapes \[\(4, 2, 8\), \(2, 2, 8\), "),
+        (lambda t, p: attention(t, p, p, p[0], [1], [0], [1]), "twice, 3 dimensions"),
+        (lambda t, p: attention(t, p, p, p[:1, :, :4], [1], [0], [1]), "queries of 2 heads of 4: expected 8 wide"),
+        (lambda t, p: attention(t, p, p, p[:1, :1], [1], [0], [1]), "queries of 1 heads of 8: .* of 2 heads"),
     ],
 )
 def test_what_is_out_of_order_is_named(call: Callable[..., Any], says: str) -> None:
