@@ -130,7 +130,7 @@ def _grouped(keys: torch.Tensor, values: torch.Tensor, queries: torch.Tensor) ->
     (_, heads, dim), (_, asking, wide) = shapes[0], shapes[2]
     if wide != dim or not heads or asking % heads:
         raise ValueError(f"queries of {asking} heads of {wide}: expected {dim} wide, and a multiple of {heads} heads")
-    return asking != heads
+    return bool(asking != heads)
 
 
 def _slots(tensors: Tensors, rows: Ints, lengths: Ints) -> tuple[torch.Tensor, torch.Tensor]:

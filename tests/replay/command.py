@@ -99,9 +99,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sessions", action=argparse.BooleanOptionalAction, help=sessions)
     resend = "pull exact resends forward: the first copy still runs"
     parser.add_argument("--resend", action="store_true", default=None, help=resend)
-    parser.add_argument("--view", action="store_true", help="compare the backend's own books and content at every step")
+    look = parser.add_mutually_exclusive_group()
+    look.add_argument("--view", action="store_true", help="compare the backend's own books and content at every step")
     every = "as --view, but after every Nth call, and at the end: for long runs"
-    parser.add_argument("--view-every", type=int, metavar="N", help=every)
+    look.add_argument("--view-every", type=int, metavar="N", help=every)
     add_limit(parser)
     parser.add_argument("--deviations", metavar="FILE", help="what the engine is known to do against the law, as TOML "
                         "(tests/kit/deviations.py); an engine that has a name has one")  # fmt: skip

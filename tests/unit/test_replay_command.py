@@ -262,6 +262,7 @@ def test_resends(bench: Bench) -> None:
         ("--close-early 2 --no-sessions", "close_early = 2: no request is a turn of a session, expected some"),
         ("--abort 200", "abort = 200: expected a whole number from 0 to 100"),
         ("--view-every 0", "--view-every 0: expected at least 1"),
+        ("--view --view-every 3", "argument --view-every: not allowed with argument --view"),
         ("--batch 0", "batch = 0: expected a whole number >= 1"),
         ("--block-tokens 65", "65 tokens a block: expected at most 64"),
         ("--deviations none.toml", "deviations none.toml: expected a TOML file that can be read"),
