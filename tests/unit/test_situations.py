@@ -14,7 +14,7 @@ from kvledger.spec.explore import moves
 from kvledger.spec.ledger import Ledger
 from kvledger.spec.monitor import Monitor
 from kvledger.spec.rules import RULES
-from kvledger.spec.situations import SITUATIONS, Moment
+from kvledger.spec.situations import SITUATIONS, Moment, possible
 from kvledger.spec.worlds import WORLDS
 from kvledger.tests.law.needs import of_action, verdict
 from kvledger.tests.unit.reachable import reachable
@@ -42,6 +42,20 @@ def test_a_situation_arms_only_what_a_wrong_answer_there_breaks() -> None:
     shown, hidden = searched()
     assert shown == PAIRS
     assert hidden == FURTHER.keys()
+
+
+def test_what_a_situation_needs_it_never_does_without() -> None:
+    """Explorers ask only of those that their world can have."""
+    needing = {name: each for name, each in SITUATIONS.items() if each.needs is not None}
+    assert {each.needs for each in needing.values()} >= {"DRAFTS", "SESSIONS", "SPLIT_ADMIT", "DUPLICATES"}
+    for name, (world, scope) in WORLDS.items():
+        lacking = [each for each in needing.values() if not world.has(each.needs or "")]
+        assert not possible(world).keys() & {title for title, each in needing.items() if each in lacking}
+        for ledger in reachable(world, scope)[:: STRIDE[name]]:
+            for act in moves(ledger, scope):
+                if file_of(act).requires(ledger, act) is None:
+                    for answer in file_of(act).answers(ledger, act, True):
+                        assert not any(each.holds(Moment(ledger, act, answer)) for each in lacking)
 
 
 def searched() -> tuple[set[Pair], set[Pair]]:
