@@ -151,8 +151,6 @@ class Edit:
 
     def publish(self, req: ReqId, pages: tuple[PageId, ...]) -> None:
         """[protected, k) goes to the cache: each own page under its key, or, merged, freed for the one there."""
-        if not pages:
-            return
         request, record, size = self.requests[req], self.records[req], self.world.page_size
         first = record.protected_len // size
         for ordinal, (own, stays) in enumerate(

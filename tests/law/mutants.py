@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from types import CodeType
 from typing import NamedTuple
@@ -13,6 +15,7 @@ COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
 }  # fmt: skip
+SIGNS: dict[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add}
 
 
 class Mutant(NamedTuple):
@@ -32,25 +35,21 @@ class Mutant(NamedTuple):
         return f"{self.file}.{self.function}", self.line, self.change
 
 
-def mutants(path: Path, file: str, writes: Callable[[str], bool]) -> Iterator[Mutant]:
-    """Every mutant of the functions of a file, in order. writes: of which functions statements are dropped."""
+def mutants(path: Path, file: str) -> Iterator[Mutant]:
+    """Every mutant of the functions of a file, in order. Of like ones the second is called so."""
     text = path.read_text(encoding="utf-8")
-    tree, lines = ast.parse(text), text.splitlines()
+    tree, lines, seen = ast.parse(text), text.splitlines(), Counter[tuple[str, str, str]]()
     for name, function in _functions(tree):
         statements = [node for node in ast.walk(function) if isinstance(node, ast.stmt) and node is not function]
-        for statement in sorted(statements, key=lambda node: node.lineno):
-            for change in _expressions(statement):
-                yield _mutant(tree, path, file, name, statement, lines, change)
-        for parent in [function, *statements] if writes(name) else ():
-            for statement, change in _drops(parent):
-                yield _mutant(tree, path, file, name, statement, lines, change)
-
-
-def _mutant(
-    tree: ast.Module, path: Path, file: str, name: str, statement: ast.stmt, lines: list[str], change: str
-) -> Mutant:
-    code = compile(ast.fix_missing_locations(tree), str(path), "exec")
-    return Mutant(file, statement.lineno, lines[statement.lineno - 1].strip(), change, name, code)
+        statements.sort(key=lambda node: node.lineno)
+        changed = ((each, change) for each in statements for change in _expressions(each))
+        dropped = (pair for parent in [function, *statements] for pair in _drops(parent))
+        for statement, change in chain(changed, dropped):
+            line = lines[statement.lineno - 1].strip()
+            seen[name, line, change] += 1
+            again = seen[name, line, change]
+            code = compile(ast.fix_missing_locations(tree), str(path), "exec")
+            yield Mutant(file, statement.lineno, line, change + f" ({again})" * (again > 1), name, code)
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -87,19 +86,32 @@ def _others(node: ast.expr) -> Iterator[ast.expr]:
                     yield ast.Compare(left, [*operators[:at], COMPARISONS[type(one)](), *operators[at + 1 :]], rest)
         case ast.BoolOp(operator, values):
             yield ast.BoolOp(ast.Or() if isinstance(operator, ast.And) else ast.And(), values)
+        case ast.UnaryOp(ast.Not(), inside):
+            yield inside
+        case ast.BinOp(left, sign, right) if type(sign) in SIGNS:
+            yield ast.BinOp(left, SIGNS[type(sign)](), right)
+        case ast.Call(ast.Name("min" | "max"), [_, _] as both, []):
+            yield from both
         case ast.Constant(int(number)) if not isinstance(number, bool):
             yield from (ast.Constant(number + 1), ast.Constant(number - 1))
 
 
 def _drops(parent: ast.stmt) -> Iterator[tuple[ast.stmt, str]]:
-    """A statement that writes, in the body of a function, an if or a loop, is not there."""
+    """A statement without a body of its own is not there, in that of a function, an if or a loop. A `need` is
+    (`kvledger needs` deletes those), and what stands for nothing."""
     for field in ("body", "orelse"):
         body = getattr(parent, field, [])
         for at, one in enumerate(body):
-            text = isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
-            if isinstance(one, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete | ast.Expr) and not text:
+            if not hasattr(one, "body") and not _stays(one):
                 with _put(parent, field, at, one, ast.copy_location(ast.Pass(), one)):
                     yield one, f"without {_head(one)}"
+
+
+def _stays(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Pass() | ast.Expr(ast.Constant()) | ast.Expr(ast.Call(ast.Name("need"))):
+            return True
+    return False
 
 
 def _head(statement: ast.stmt) -> str:

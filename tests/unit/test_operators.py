@@ -1,34 +1,101 @@
-"""The mutants of the law: each is noticed, but for those listed as no change."""
+"""The mutants of the law: each kind is made, what is noticed is told from what is not, and the list is of mutants."""
 
 from __future__ import annotations
 
-from kvledger.tests.law.operators import UNCHANGED, every_mutant
-from kvledger.tests.unit.written import python
+import ast
+from pathlib import Path
+
+import pytest
+
+from kvledger.tests.law import operators
+from kvledger.tests.law.mutants import Mutant, mutants
+from kvledger.tests.law.operators import NOBODY, every_mutant, noticed
+from kvledger.tests.law.questions import Question, answer_of, questions
+from kvledger.tests.law.unchanged import UNCHANGED
+
+KINDS = '''
+def f(a: Literal[1], b):
+    """Text."""
+    if a < b and not a == 1:
+        return
+    elif a:
+        pass
+    need(a is b, "R")
+    g(max(a, b) + b)
+'''
+MADE = [
+    "becomes if a <= b and (not a == 1):",
+    "becomes if a < b or not a == 1:",
+    "becomes if a < b and a == 1:",
+    "becomes if a < b and (not a != 1):",
+    "becomes if a < b and (not a == 2):",
+    "becomes if a < b and (not a == 0):",
+    "becomes need(a is not b, 'R')",
+    "becomes g(max(a, b) - b)",
+    "becomes g(a + b)",
+    "becomes g(b + b)",
+    "without return",
+    "without g(max(a, b) + b)",
+]
+
+CACHED = "return frozenset((page for page, state in self.pages.items() if state.kind == CACHED))"
 
 
-def test_a_sample_is_noticed_but_for_the_listed_ones() -> None:
-    """Its last line counts them."""
-    done = python("-m", "kvledger.tests.law.operators", "--quiet", "--every", "20")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "by kernels" in done.stdout and "; 0 not as listed" in done.stdout
+def test_each_kind_of_change_is_made(tmp_path: Path) -> None:
+    """Not of types and texts; a `need` stays, and `pass`. Each code is what its change says: it has no other name."""
+    file = tmp_path / "f.py"
+    file.write_text(KINDS, encoding="utf-8")
+    made = list(mutants(file, "f"))
+    assert sorted(each.change for each in made) == sorted(MADE)
+    whole = {ast.unparse(ast.parse(KINDS))}
+    assert len({each.code for each in made} | {compile(text, str(file), "exec") for text in whole}) == len(MADE) + 1
 
 
-def test_each_that_is_listed_is_one() -> None:
-    """With a sentence; the whole run says that nothing notices it."""
-    assert UNCHANGED.keys() <= {mutant.key for mutant in every_mutant()} and all(UNCHANGED.values())
+@pytest.fixture(scope="module")
+def every() -> list[Mutant]:
+    return list(every_mutant())
 
 
-def test_each_is_another_one() -> None:
-    """No two say the same or do the same; and one of each kind that must be among them."""
-    every = list(every_mutant())
-    keys = [mutant.key for mutant in every]
-    assert len(keys) == len(set(keys)) == len({mutant.code for mutant in every})
-    evict, cut = "if page.kind != CACHED or page.locks != 0:", "self.touched.pages.add(page)"
-    for key in (
-        ("page.evict", evict, "becomes if page.kind != CACHED or page.locks == 0:"),
-        ("page.evict", evict, "becomes if page.kind != CACHED and page.locks != 0:"),
-        ("page.evict", evict, "becomes if page.kind != CACHED or page.locks != 1:"),
-        ("edit.Edit.cut", cut, "without self.touched.pages.add(page)"),
-        ("actions/retract.effect", "edit.release(act.req)", "without edit.release(act.req)"),
-    ):
-        assert key in keys
+def test_every_mutant_is_another_one_and_every_listed_one_is_there(every: list[Mutant]) -> None:
+    keys = {mutant.key for mutant in every}
+    assert len(every) == len(keys) == len({mutant.code for mutant in every})
+    assert keys >= UNCHANGED.keys() and all(UNCHANGED.values())
+
+
+@pytest.fixture(scope="module")
+def asked() -> list[tuple[Question, object]]:
+    """About the kernels, and a world of one request."""
+    return [(question, answer_of(question)) for question in questions(["TINY_B"])]
+
+
+def test_where_nothing_is_changed_nothing_is_noticed(asked: list[tuple[Question, object]]) -> None:
+    file = operators.SPEC / "page.py"
+    same = Mutant("page", 1, "", "nothing", "evict", compile(file.read_text(encoding="utf-8"), str(file), "exec"))
+    assert [who for _, who, _ in noticed([same], asked)] == [NOBODY]
+
+
+def test_a_sample_of_the_kernels_is_as_listed(every: list[Mutant], asked: list[tuple[Question, object]]) -> None:
+    some = [each for each in every if each.file in ("page", "record")][::7]
+    found = {mutant.key: who for mutant, who, _ in noticed(some, asked)}
+    assert len(found) > 15
+    assert {key for key, who in found.items() if who == NOBODY} == found.keys() & UNCHANGED.keys()
+
+
+def test_each_asker_notices_one(every: list[Mutant], asked: list[tuple[Question, object]]) -> None:
+    """A kernel's guard; what the caller owes; a page that is wrongly refused; a row that is not given back; a view."""
+    who_notices = {
+        ("page.evict", "becomes if page.kind != CACHED or page.locks == 0:"): "kernels",
+        ("actions/finish.requires", "becomes if act.keep <= 0:"): "answers",
+        ("actions/taking.judge_pages", "becomes need(page != 1, 'PAGE-3', req=member.req, page=page)"): "verdicts",
+        ("actions/retract.effect", "without edit.release(act.req)"): "writes",
+        ("ledger.Ledger.cached", f"without {CACHED}"): "views",
+    }
+    some = [each for each in every if (each.key[0], each.change) in who_notices]
+    assert {(each.key[0], each.change): who for each, who, _ in noticed(some, asked)} == who_notices
+
+
+def test_what_runs_on_is_noticed(asked: list[tuple[Question, object]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "SECONDS", 1)
+    forever = compile("def demand(ledger, members):\n    while True: pass", "forever", "exec")
+    stuck = Mutant("actions/taking", 1, "", "", "demand", forever)
+    assert [who for _, who, _ in noticed([stuck], asked)] == ["limits"]
