@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from kvledger.spec.answer import Freed
 from kvledger.spec.ledger import Ledger
@@ -51,7 +51,7 @@ def given_back(ledger: Ledger, back: Back, published: Collection[PageId] = ()) -
     for holder in back.leaving:
         first = ledger.records[holder].protected_len // ledger.world.page_size
         pages += [page for page in ledger.tables[holder][first:] if page not in published]
-        rows += [ledger.records[holder].row or 0] if ledger.world.has("ROWS") else []
+        rows += [cast(int, ledger.records[holder].row)] if ledger.world.has("ROWS") else []
     return Freed(tuple(sorted(pages)), tuple(sorted(rows)))
 
 

@@ -98,19 +98,21 @@ def _others(node: ast.expr) -> Iterator[ast.expr]:
 
 def _drops(parent: ast.stmt) -> Iterator[tuple[ast.stmt, str]]:
     """A statement without a body of its own is not there, in that of a function, an if or a loop. A `need` is
-    (`kvledger needs` deletes those), and what stands for nothing."""
+    (`kvledger needs` deletes those), and what does nothing."""
     for field in ("body", "orelse"):
         body = getattr(parent, field, [])
         for at, one in enumerate(body):
-            if not hasattr(one, "body") and not _stays(one):
+            if not hasattr(one, "body") and not _stays(one, parent):
                 with _put(parent, field, at, one, ast.copy_location(ast.Pass(), one)):
                     yield one, f"without {_head(one)}"
 
 
-def _stays(statement: ast.stmt) -> bool:
+def _stays(statement: ast.stmt, parent: ast.stmt) -> bool:
     match statement:
         case ast.Pass() | ast.Expr(ast.Constant()) | ast.Expr(ast.Call(ast.Name("need"))):
             return True
+        case ast.Return(ast.Constant(None)):
+            return isinstance(parent, ast.FunctionDef) and parent.body[-1] is statement
     return False
 
 

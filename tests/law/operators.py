@@ -114,11 +114,11 @@ def main() -> int:
     """The table. Exit 1: a mutant goes unnoticed that is not listed, or a listed one does not."""
     parser = argparse.ArgumentParser(prog="python -m kvledger.tests.law.operators", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("--only", metavar="TEXT", help="the mutants of lines or functions with this text in them")
+    parser.add_argument("--only", metavar="TEXT", help="the mutants whose function, line or change has this text in it")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="one mutant in N; all, unless told")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     args = parser.parse_args()
-    every = [each for each in every_mutant() if args.only is None or args.only in f"{each.key[0]} {each.line}"]
+    every = [each for each in every_mutant() if (args.only or "") in "\n".join(each.key)]
     every = every[:: max(args.every, 1)]
     asked = [(question, answer_of(question)) for question in questions()]
     by, wrong = Counter[str](), 0

@@ -18,8 +18,21 @@ from types import FunctionType, ModuleType
 from typing import NamedTuple
 
 from kvledger.spec import page, record
-from kvledger.spec.action import apply, file_of, name_of, step
-from kvledger.spec.actions import Action, Extend
+from kvledger.spec.action import apply, file_of, members_of, name_of, publishers_of, step
+from kvledger.spec.actions import (
+    Action,
+    Admit,
+    Checkpoint,
+    Commit,
+    Defer,
+    Evict,
+    Extend,
+    Finish,
+    Flush,
+    MatchPrefix,
+    Reserve,
+    Submit,
+)
 from kvledger.spec.answer import Freed, Granted, Refused
 from kvledger.spec.edit import Edit
 from kvledger.spec.explore import Path as Steps
@@ -28,22 +41,35 @@ from kvledger.spec.ledger import Ledger, Names, slots_in
 from kvledger.spec.page import Page
 from kvledger.spec.record import Record
 from kvledger.spec.rules import Broken
-from kvledger.spec.world import OPTIONS, PUBLISHING, World
-from kvledger.spec.worlds import A3, JOINT, PLAIN, SPLIT, TWO, WORLDS, Scope
+from kvledger.spec.world import OPTIONS, PUBLISHING, Declaration, World
+from kvledger.spec.worlds import A3, JOINT, KEPT, PLAIN, SPLIT, TALKING, TWO, WORLDS, Scope
 from kvledger.tests.kit.probes import forbidden
 from kvledger.tests.law.near import near, near_freed
 
-NEAREST, STATES = 20, 5  # states of a world, and drawn ones
+NEAREST, STATES, ALL = 20, 12, 120  # states of a world, drawn ones, and all if they are few
 NEAR, CALLS = 5, 3_000  # drawn: near answers of a call there, calls of a kernel function
-# A backend that knows little, one with admission and match limits, turns that are admitted, and a backend that
-# publishes whenever it may.
-BARE = replace(PLAIN, capabilities=PLAIN.capabilities - {"CHUNKED"}, declines=frozenset(OPTIONS))
+# What no named world has: hardly anything declared; no chunks and no evict; duplicates with leaves first, or read by
+# sessions and admitted requests; bigram keys that sessions read; one row for a turn and another request; turns that are
+# cut inside their second page; match limits beyond a prompt; publishing wherever one may. And SHORT, where of a key's
+# pages one is needed and no other page can be had: so seldom that each state is asked what an extend is answered.
+HARDLY = Declaration(capabilities=frozenset(), max_batch=1, declines=frozenset(OPTIONS))
+UNCHUNKED = replace(PLAIN, capabilities=PLAIN.capabilities - {"CHUNKED", "EVICT"}, declines=frozenset(OPTIONS))
+LEAVES = replace(PLAIN, capabilities=PLAIN.capabilities | {"DUPLICATES"}, max_batch=1)
+TALKS = replace(KEPT, capabilities=KEPT.capabilities | {"SESSIONS", "SPLIT_ADMIT"})
+BIGRAM_TALKS = replace(TALKING, key_lag=1)
 EAGER = replace(PLAIN, capabilities=PLAIN.capabilities | {"DRAFTS"}, publishes_on=frozenset(PUBLISHING))
+A1, A2, A4 = ("a",), ("a", "a"), ("a",) * 4
 PLACES = WORLDS | {
-    "BARE": (World(2, 4, 2, 2, BARE), Scope(TWO, (A3,), ("a",), max_kv=4)),
-    "LIMITS": (World(2, 2, 4, 1, SPLIT), Scope(TWO, (("a", "a"),), ("a",), max_kv=2, match_limits=(None, 0))),
-    "TURNS": (World(1, 2, 2, 1, JOINT), Scope(("r",), (("a", "a"),), ("a",), max_kv=2, sessions=("s",))),
-    "EAGER": (World(2, 3, 3, 1, EAGER), Scope(TWO, (("a",),), ("a", "b"), max_kv=3, drafts=(2,))),
+    "HARDLY": (World(2, 3, 3, 1, HARDLY), Scope(TWO, (A2,), ("a",), max_kv=3)),
+    "UNCHUNKED": (World(2, 4, 2, 2, UNCHUNKED), Scope(TWO, (A3,), ("a",), max_kv=4)),
+    "LEAVES": (World(2, 2, 4, 1, LEAVES), Scope(TWO, (A2,), ("a",), max_kv=2)),
+    "TALKS": (World(2, 2, 3, 1, TALKS), Scope(TWO, (A2,), ("a",), max_kv=2, sessions=(None, "s"))),
+    "SHORT": (World(2, 2, 3, 1, TALKS), Scope(TWO, (A2, ("b",)), ("a",), max_kv=2)),
+    "BIGRAM_TALKS": (World(1, 4, 4, 1, BIGRAM_TALKS), Scope(("r0",), (A3, A4), ("a",), max_kv=4, sessions=("s",))),
+    "TURNS": (World(1, 2, 2, 1, JOINT), Scope(TWO, (A2,), ("a",), max_kv=2, sessions=(None, "s"))),
+    "CUTS": (World(1, 4, 2, 2, TALKING), Scope(("r0",), (A2, A4), ("a",), max_kv=4, sessions=("s",))),
+    "LIMITS": (World(2, 2, 4, 1, SPLIT), Scope(TWO, (A2,), ("a",), max_kv=2, match_limits=(None, 0, 5))),
+    "EAGER": (World(2, 3, 3, 1, EAGER), Scope(TWO, (A1,), ("a", "b"), max_kv=3, drafts=(2,))),
 }
 ASKERS = ("kernels", "answers", "verdicts", "writes", "views")
 
@@ -70,13 +96,19 @@ def questions(places: Collection[str] = PLACES.keys()) -> list[Question]:
     """Of these worlds, all of them unless told. Sorted by who asks; the kernels' are always there."""
     draw = Random(0)
     found = list(_of_kernels(draw))
-    for world, scope in (PLACES[name] for name in places):
+    for name in places:
+        world, scope = PLACES[name]
+        found.append(Question("views", "start", partial(Ledger.start, world)))
         states: list[Ledger] = []
         found_there = explore(world, scope, on_state=lambda ledger, _, states=states: states.append(ledger))  # type: ignore[misc]
         ahead = {path[:-1] for path in found_there.reached.values()}
-        some = [*states[:NEAREST], *draw.sample(states, STATES)]
+        some = states if len(states) <= ALL else [*states[:NEAREST], *draw.sample(states, STATES)]
         for ledger in [*some, *(_at(world, path) for path in sorted(ahead, key=repr))]:
             found += _of_state(ledger, scope, draw)
+        for ledger in states if name == "SHORT" else ():
+            acts = [act for act in moves(ledger, scope) if isinstance(act, Extend)]
+            acts = [act for act in acts if file_of(act).requires(ledger, act) is None]
+            found += [Question("answers", "extend", partial(_legal, ledger, act, True)) for act in acts]
     return sorted(found, key=lambda question: ASKERS.index(question.who))
 
 
@@ -151,19 +183,26 @@ def _of_state(ledger: Ledger, scope: Scope, draw: Random) -> Iterator[Question]:
     """What is forbidden here and what legal, how near answers are judged, and what the legal ones write."""
     yield from _of_views(ledger, scope)
     calls = [act for acts in forbidden(ledger, "nobody", scope.namespaces[0]).values() for act in acts]
-    acts = list(moves(ledger, scope))
+    acts = list({(name_of(act), act): act for act in chain(moves(ledger, scope), _further(ledger, scope))}.values())
     turned = [act._replace(batch=act.batch[::-1]) for act in acts if isinstance(act, Extend) and len(act.batch) > 1]
     for act in [*acts, *turned, *calls]:
         file, about = file_of(act), name_of(act)
         yield Question("answers", about, partial(file.requires, ledger, act))
+        yield Question("views", "name_of", partial(name_of, act))
         if file.requires(ledger, act) is not None:
             continue
         for least in (True, False):
             yield Question("answers", about, partial(_legal, ledger, act, least))
         legal = list(file.answers(ledger, act, False))
+        yield Question("views", "members_of", partial(members_of, ledger, act))
+        for granted in [answer for answer in legal if isinstance(answer, Granted)][:1]:
+            yield Question("views", "publishers_of", partial(publishers_of, ledger, act, granted))
         wrong = near(ledger, act, legal)
-        beside = [replace(each, freed=freed) for each in legal[:2]
-                  for freed in near_freed(each.freed or Freed(), ledger.world)]
+        beside = [
+            replace(each, freed=freed)
+            for each in legal[:2]
+            for freed in near_freed(each.freed or Freed(), ledger.world)
+        ]
         for some in (list(wrong), beside, legal):
             for answer in draw.sample(some, min(NEAR, len(some))):
                 yield Question("verdicts", about, partial(file.judge, ledger, act, answer))
@@ -172,6 +211,18 @@ def _of_state(ledger: Ledger, scope: Scope, draw: Random) -> Iterator[Question]:
         for answer in draw.sample(legal, min(NEAR, len(legal))):
             for in_place in (False, True):
                 yield Question("writes", about, partial(_written, ledger, act, answer, in_place))
+
+
+def _further(ledger: Ledger, scope: Scope) -> Iterator[Action]:
+    """Calls that exploration does not try: of what may not be declared, and with other numbers."""
+    prompt, namespace = scope.prompts[0], scope.namespaces[0]
+    yield from (Submit("new", prompt, "elsewhere"), Submit("new", prompt, namespace, 0))
+    yield from (Submit("new", prompt, namespace, publish=False), Submit("new", prompt, namespace, session="s"))
+    yield from (Evict(0), Evict(2), Evict(9), Flush())
+    for req in ledger.requests:
+        yield from (Admit(req), Defer(req), MatchPrefix(req), Reserve(req, 1), Commit(req, A1), Commit(req, A2))
+        for upto in range(ledger.record(req).committed_len):
+            yield from (Checkpoint(req, upto), Finish(req, upto, True), Finish(req, upto, False))
 
 
 def _legal(ledger: Ledger, act: Action, least: bool) -> Counter[Granted | Refused]:

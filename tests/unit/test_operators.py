@@ -12,6 +12,7 @@ from kvledger.tests.law.mutants import Mutant, mutants
 from kvledger.tests.law.operators import NOBODY, every_mutant, noticed
 from kvledger.tests.law.questions import Question, answer_of, questions
 from kvledger.tests.law.unchanged import UNCHANGED
+from kvledger.tests.unit.written import ROOT
 
 KINDS = '''
 def f(a: Literal[1], b):
@@ -38,8 +39,6 @@ MADE = [
     "without g(max(a, b) + b)",
 ]
 
-CACHED = "return frozenset((page for page, state in self.pages.items() if state.kind == CACHED))"
-
 
 def test_each_kind_of_change_is_made(tmp_path: Path) -> None:
     """Not of types and texts; a `need` stays, and `pass`. Each code is what its change says: it has no other name."""
@@ -60,6 +59,12 @@ def test_every_mutant_is_another_one_and_every_listed_one_is_there(every: list[M
     keys = {mutant.key for mutant in every}
     assert len(every) == len(keys) == len({mutant.code for mutant in every})
     assert keys >= UNCHANGED.keys() and all(UNCHANGED.values())
+
+
+def test_the_readme_says_how_many(every: list[Mutant]) -> None:
+    says = f"{len(every):,} changes of the law's operators and statements, one at a time, {len(UNCHANGED)} of them"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"| in a clone: {says} listed as no change, 0 not as listed |" in readme
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +93,7 @@ def test_each_asker_notices_one(every: list[Mutant], asked: list[tuple[Question,
         ("actions/finish.requires", "becomes if act.keep <= 0:"): "answers",
         ("actions/taking.judge_pages", "becomes need(page != 1, 'PAGE-3', req=member.req, page=page)"): "verdicts",
         ("actions/retract.effect", "without edit.release(act.req)"): "writes",
-        ("ledger.Ledger.cached", f"without {CACHED}"): "views",
+        ("action.name_of", "without return NAMES[type(act)]"): "views",
     }
     some = [each for each in every if (each.key[0], each.change) in who_notices]
     assert {(each.key[0], each.change): who for each, who, _ in noticed(some, asked)} == who_notices

@@ -27,6 +27,13 @@ def test_the_table_is_what_is_found() -> None:
         assert line in whole
 
 
+def test_the_readme_says_how_many() -> None:
+    """Of those that need not be asked for by name."""
+    usual = [name for name in status.listed() if not parts.PARTS[status.part_of(name)].deep]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"| `kvledger prove` | {len(usual)} of {len(usual)} hold: " in readme
+
+
 def test_it_says_each_verdict_in_its_words(bench: Bench) -> None:
     code, out, err = bench.call("prove", "counting", "records")
     *lines, last = out.splitlines()
