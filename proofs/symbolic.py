@@ -36,8 +36,8 @@ class Truth:
 
 
 class Number:
-    """A symbolic int. It compares to a Truth, and adds, subtracts, multiplies and divides as ints do; who asks whether it
-    is true forks the run, and hears that only 0 is not."""
+    """A symbolic int. It compares to a Truth, and adds, subtracts, multiplies and divides as ints do. Whoever asks
+    whether it is true forks the run: all but 0 is."""
 
     def __init__(self, term: Term) -> None:
         self.term = term
