@@ -42,12 +42,26 @@ def chosen(names: Iterable[str], deep: bool) -> list[str]:
 
 
 def settle(names: Iterable[str], progress: Progress) -> Iterator[Verdict]:
-    """Every verdict of these parts. Raises WrongInput if Z3 or CrossHair is not installed."""
+    """Every verdict of these parts. A part that stumbles, over a law that fails or over its own code, ends with a
+    verdict that does not hold, and the next one is asked. Raises WrongInput if Z3 or CrossHair is not installed."""
+    last = ""
+
+    def asks(what: str) -> None:
+        nonlocal last
+        last = what
+        progress(what)
+
     for name in names:
+        last = f"{name}: all"
         try:
             module = importlib.import_module(PARTS[name].module)
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] not in ("z3", "crosshair"):
                 raise
             raise WrongInput(f"needs {error.name.partition('.')[0]}: pip install 'kvledger[prove]'") from None
-        yield from module.settle(progress)
+        try:
+            yield from module.settle(asks)
+        except WrongInput:
+            raise
+        except Exception as error:
+            yield Verdict(last, f"{name} is settled", f"stopped: {type(error).__name__}: {error}", False, 0.0)

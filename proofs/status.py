@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from kvledger.proofs.parts import PARTS, chosen, settle
@@ -53,19 +53,34 @@ def part_of(name: str) -> str:
 
 def listed() -> dict[str, str]:
     """What STATUS.md lists: the words of each verdict, by name."""
-    cells = ([cell.strip() for cell in line.strip("|").split("|")] for line in _rows())
-    return {name: words for name, _, words in cells}
+    return {name: words for name, _, words in _cells()}
+
+
+def _claims() -> dict[str, str]:
+    """What STATUS.md says that each verdict is of, by name."""
+    return {name: claim for name, claim, _ in _cells()}
+
+
+def _cells() -> Iterator[list[str]]:
+    return ([cell.strip() for cell in line.strip("|").split("|")] for line in _rows())
 
 
 def differences(verdicts: Iterable[Verdict], names: Iterable[str]) -> list[str]:
-    """How the verdicts of these parts differ from what STATUS.md lists of them, in words."""
-    said, parts = {verdict.name: verdict.words.replace("|", "/") for verdict in verdicts}, set(names)
-    there = {name: words for name, words in listed().items() if part_of(name) in parts}
-    return [
-        f"{name}: {there.get(name, 'not there')!r} in STATUS.md, {said.get(name, 'not asked')!r} now"
-        for name in there | said
-        if there.get(name) != said.get(name)
-    ]
+    """How the verdicts of these parts differ from what STATUS.md lists of them, in words: first what each came to, then
+    what it claims."""
+    found, parts = list(verdicts), set(names)
+    differ: list[str] = []
+    for listed_there, said in (
+        (listed(), {verdict.name: verdict.words.replace("|", "/") for verdict in found}),
+        (_claims(), {verdict.name: verdict.claim.replace("|", "/") for verdict in found}),
+    ):
+        there = {name: words for name, words in listed_there.items() if part_of(name) in parts}
+        differ += [
+            f"{name}: {there.get(name, 'not there')!r} in STATUS.md, {said.get(name, 'not asked')!r} now"
+            for name in there | said
+            if there.get(name) != said.get(name) and not any(line.startswith(f"{name}: ") for line in differ)
+        ]
+    return differ
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if STATUS.exists() and STATUS.read_text(encoding="utf-8") == text:
         return 0
-    print("\n".join(differences(verdicts, names)) or "a claim is not as in STATUS.md")
+    print("\n".join(differences(verdicts, names)) or "STATUS.md has more, or other, words beside its lines")
     return 1
 
 

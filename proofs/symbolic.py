@@ -1,8 +1,8 @@
 """Runs an ordinary Python function on symbolic numbers, along every path, and makes one Z3 term of it.
 
-A symbolic truth that is asked for (`if`, `and`, `not`) forks the run: each path is taken by a run of its own, from the
-start, with the answers of the path given. What is run is the function itself, so a proof of the term cannot drift from
-the code. A path that ends in SpecError is one on which the function refuses.
+A symbolic truth that is asked for (`if`, `and`, `not`), or a number that is taken for one, forks the run: each path is
+taken by a run of its own, from the start, with the answers of the path given. What is run is the function itself, so a
+proof of the term cannot drift from the code. A path that ends in SpecError is one on which the function refuses.
 
 Numbers are unbounded. Z3's division is Python's for a positive divisor, and page sizes are positive; nothing else
 divides.
@@ -36,10 +36,14 @@ class Truth:
 
 
 class Number:
-    """A symbolic int. It compares to a Truth, and adds, subtracts, multiplies and divides as ints do."""
+    """A symbolic int. It compares to a Truth, and adds, subtracts, multiplies and divides as ints do. Whoever asks
+    whether it is true forks the run: all but 0 is."""
 
     def __init__(self, term: Term) -> None:
         self.term = term
+
+    def __bool__(self) -> bool:
+        return _run.get().branch(self.term != 0)
 
     def __add__(self, other: object) -> Number:
         return Number(self.term + as_term(other))

@@ -106,7 +106,7 @@ def explore(
     on_state: OnState | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Exploration:
-    """Visit every state, check every law in each, and note the shortest path to every situation.
+    """Visit every state, check every law after each move, and note the shortest path to every situation.
 
     least: of all legal answers, one of each kind that matters; False: all of them. state_of: what tells states
     apart; `canon`, unless told. on_transition is called with the ledger before, the action, the answer and the ledger
@@ -138,9 +138,9 @@ def explore(
                     after = apply(ledger, act, answer).commit()
                     if on_transition is not None:
                         on_transition(ledger, act, answer, after)
+                    check_whole(after)  # also where the state was seen: that two are one rests on the laws
                     state = state_of(after)
                     if state not in seen:
-                        check_whole(after)
                         seen.add(state)
                         came.append((number, act, answer))
                         following.append((len(came) - 1, after))

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from kvledger.proofs import counting, parts, status
+from kvledger.proofs import counting, parts, rows, status
 from kvledger.proofs.verdict import Verdict
+from kvledger.spec.edit import Edit
 from kvledger.tests.unit.written import ROOT, Bench, python
 
 QUICK = ("kernels", "counting", "cells", "records")
 WORDS = "consistent (8 axioms, 1 model, 1 control)"
-HOLDS = Verdict("counting: axioms", "claim", WORDS, True, 0.5, "", ("a goal", 0.25))
+CLAIM = "the axioms that count a page's readers have a model; without their guard they contradict each other"
+HOLDS = Verdict("counting: axioms", CLAIM, WORDS, True, 0.5, "", ("a goal", 0.25))
 FAILS = HOLDS._replace(words="not consistent", holds=False, counterexample="one line\nand another")
 
 
@@ -61,6 +63,7 @@ def test_json(bench: Bench) -> None:
         ([FAILS], 1, "not consistent  NOT SETTLED\n    one line\n    and another\n0 of 1 hold"),
         ([HOLDS._replace(words="consistent (7 axioms)")], 1, "'consistent (7 axioms)' now"),
         ([HOLDS, HOLDS._replace(name="counting: more")], 1, "NOT AS LISTED  counting: more: 'not there' in STATUS.md"),
+        ([HOLDS._replace(claim="more than that")], 1, f"{CLAIM!r} in STATUS.md, 'more than that' now"),
         ([], 1, f"NOT AS LISTED  counting: axioms: {WORDS!r} in STATUS.md, 'not asked'"),
     ],
 )
@@ -71,6 +74,18 @@ def test_less_than_what_is_listed(
     monkeypatch.setattr(counting, "settle", lambda progress: iter(verdicts))
     found, out, err = bench.call("prove", "counting")
     assert (found, err) == (code, "") and says in out, out
+
+
+def test_a_part_that_stumbles_is_a_verdict(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who releases keeps its receipts: the tie stumbles over the law that fails, says where, and the next part is
+    asked."""
+    monkeypatch.setattr(Edit, "_unlock", lambda edit, holder: None)
+    monkeypatch.setattr(rows, "settle", lambda progress: rows.settle_ties(progress, "rows: tie", ["TINY_B"], 20))
+    code, out, err = bench.call("prove", "rows", "counting", "--quiet")
+    told, settled, summary, *_ = out.splitlines()
+    assert (code, err) == (1, "") and summary.startswith("1 of 2 hold")
+    assert re.fullmatch(r"rows: tie TINY_B .* stopped: SpecError: holder r0: .*  NOT SETTLED", told), told
+    assert settled.endswith(WORDS)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +126,9 @@ def test_the_table_is_written_and_compared(here: Path, capsys: pytest.CaptureFix
     first = here.read_text()
     assert status.listed() == {HOLDS.name: HOLDS.words} and not re.search(r"\d s\b", first)
     here.write_text(first.replace("have a model", "have none"))
-    assert status.main(["--check"]) == 1 and "a claim is not as in STATUS.md" in capsys.readouterr().out
+    assert status.main(["--check"]) == 1 and "have none" in capsys.readouterr().out
+    here.write_text(first.replace("# Status", "# Proof"))
+    assert status.main(["--check"]) == 1 and "other, words beside its lines" in capsys.readouterr().out
 
 
 def test_what_is_not_settled_is_never_written(

@@ -13,11 +13,12 @@ from kvledger.proofs.cells_state import EverySize, Law, laws
 from kvledger.proofs.cells_steps import STEPS, Step
 from kvledger.proofs.clauses import CLAUSES
 from kvledger.proofs.goals import ask, model_of, quantified
+from kvledger.proofs.kernel_faults import Fault, with_fault
 from kvledger.proofs.saying import said_of_page
 from kvledger.proofs.symbolic import Path, derive
 from kvledger.spec import page as page_kernel
 from kvledger.spec import record
-from kvledger.spec.page import Page, SpecError
+from kvledger.spec.page import CACHED, FREE_PAGE, Page, SpecError
 
 NUMBERS = {"a": z3.Int("a"), "b": z3.Int("b")}
 POINTS = [(a, b) for a in range(-7, 8) for b in (1, 2, 3, 8)]
@@ -38,6 +39,8 @@ def refusing(a: int, b: int) -> int:
         (lambda a, b: max(a, b), 2),
         (lambda a, b: 0 if 0 <= a < b else 1 if a == b or a != 5 else 2, 6),
         (lambda a, b: int(not (a < 3 and b > 1)), 3),
+        (lambda a, b: 1 if a or b - 3 else 0, 3),
+        (lambda a, b: 1 if not a else 0, 2),
         (refusing, 2),
     ],
 )
@@ -52,6 +55,15 @@ def test_a_term_is_the_function(function: Callable[[int, int], int], paths: int)
             expected = None
         assert z3.is_true(derived.enabled(a, b)) == (expected is not None)
         assert expected is None or derived.result(0, a, b).as_long() == expected
+
+
+def test_a_number_that_is_asked_for_as_a_truth_hides_no_fault() -> None:
+    """7 - 7 is false: this evict takes a page that seven read, which no random call of the executor's is."""
+    fault = Fault("page", "evict", "page.locks != 0", "(page.locks != 0 and (page.locks - 7))", "", "")
+    page, _ = with_fault(fault)
+    assert page.evict(Page(CACHED, 3, 0, 7)) == FREE_PAGE
+    verdict = kernels.verdict(kernels.transition("evict", page))
+    assert not verdict.holds and "authority refuted" in verdict.words and "7 locks" in verdict.counterexample
 
 
 def test_the_paths_are_apart_and_leave_nothing_out() -> None:

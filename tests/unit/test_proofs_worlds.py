@@ -53,6 +53,16 @@ def test_a_law_that_fails_is_told_with_the_path_to_it(monkeypatch: pytest.Monkey
     assert re.fullmatch(told, verdict.counterexample), verdict.counterexample
 
 
+def test_a_law_that_fails_on_the_way_to_a_state_that_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An evicted leaf leaves its parent's count of children as it was. By what is cached, the state is one that was
+    there before, with the right count: to be told, the law has to be held after every move."""
+    counts = Edit._count_child
+    monkeypatch.setattr(Edit, "_count_child", lambda edit, parent, more: counts(edit, parent, max(more, 0)))
+    verdict, _ = worlds.search("worlds: TINY_A", "TINY_A")
+    assert not verdict.holds
+    assert re.fullmatch(r"in a step after submit .*: SpecError: key \d+ counts 1 children", verdict.counterexample)
+
+
 def test_a_law_that_stumbles_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its own code raises counts: here at the first step, a submit."""
 
