@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kvledger.proofs.parts import PARTS, chosen, settle
@@ -53,33 +53,25 @@ def part_of(name: str) -> str:
 
 def listed() -> dict[str, str]:
     """What STATUS.md lists: the words of each verdict, by name."""
-    return {name: words for name, _, words in _cells()}
+    return {name: words for name, (words, _) in _listed().items()}
 
 
-def _claims() -> dict[str, str]:
-    """What STATUS.md says that each verdict is of, by name."""
-    return {name: claim for name, claim, _ in _cells()}
-
-
-def _cells() -> Iterator[list[str]]:
-    return ([cell.strip() for cell in line.strip("|").split("|")] for line in _rows())
+def _listed() -> dict[str, tuple[str, str]]:
+    """Of each verdict that STATUS.md lists, its words and its claim."""
+    cells = ([cell.strip() for cell in line.strip("|").split("|")] for line in _rows())
+    return {name: (words, claim) for name, claim, words in cells}
 
 
 def differences(verdicts: Iterable[Verdict], names: Iterable[str]) -> list[str]:
-    """How the verdicts of these parts differ from what STATUS.md lists of them, in words: first what each came to, then
-    what it claims."""
-    found, parts = list(verdicts), set(names)
+    """How the verdicts of these parts differ from what STATUS.md lists of them: their words, or what they claim."""
+    parts = set(names)
+    said = {each.name: (each.words.replace("|", "/"), each.claim.replace("|", "/")) for each in verdicts}
+    there = {name: both for name, both in _listed().items() if part_of(name) in parts}
     differ: list[str] = []
-    for listed_there, said in (
-        (listed(), {verdict.name: verdict.words.replace("|", "/") for verdict in found}),
-        (_claims(), {verdict.name: verdict.claim.replace("|", "/") for verdict in found}),
-    ):
-        there = {name: words for name, words in listed_there.items() if part_of(name) in parts}
-        differ += [
-            f"{name}: {there.get(name, 'not there')!r} in STATUS.md, {said.get(name, 'not asked')!r} now"
-            for name in there | said
-            if there.get(name) != said.get(name) and not any(line.startswith(f"{name}: ") for line in differ)
-        ]
+    for name in there | said:
+        pairs = zip(there.get(name, ("not there",)), said.get(name, ("not asked",)), strict=False)
+        found = [f"{name}: {before!r} in STATUS.md, {now!r} now" for before, now in pairs if before != now]
+        differ += found[:1]
     return differ
 
 

@@ -46,7 +46,7 @@ from kvledger.spec.worlds import A3, JOINT, KEPT, PLAIN, SPLIT, TALKING, TWO, WO
 from kvledger.tests.kit.probes import forbidden
 from kvledger.tests.law.near import near, near_freed
 
-NEAREST, STATES, ALL = 20, 12, 120  # states of a world, drawn ones, and all if they are few
+NEAREST, STATES, ALL = 20, 12, 300  # states of a world, drawn ones, and all if they are few
 NEAR, CALLS = 5, 3_000  # drawn: near answers of a call there, calls of a kernel function
 # What no named world has: hardly anything declared; no chunks and no evict; duplicates with leaves first, or read by
 # sessions and admitted requests; bigram keys that sessions read; one row for a turn and another request; turns that are
@@ -66,7 +66,7 @@ PLACES = WORLDS | {
     "TALKS": (World(2, 2, 3, 1, TALKS), Scope(TWO, (A2,), ("a",), max_kv=2, sessions=(None, "s"))),
     "SHORT": (World(2, 2, 3, 1, TALKS), Scope(TWO, (A2, ("b",)), ("a",), max_kv=2)),
     "BIGRAM_TALKS": (World(1, 4, 4, 1, BIGRAM_TALKS), Scope(("r0",), (A3, A4), ("a",), max_kv=4, sessions=("s",))),
-    "TURNS": (World(1, 2, 2, 1, JOINT), Scope(TWO, (A2,), ("a",), max_kv=2, sessions=(None, "s"))),
+    "TURNS": (World(1, 2, 2, 1, TALKING), Scope(TWO, (A2,), ("a",), max_kv=2, sessions=(None, "s"))),
     "CUTS": (World(1, 4, 2, 2, TALKING), Scope(("r0",), (A2, A4), ("a",), max_kv=4, sessions=("s",))),
     "LIMITS": (World(2, 2, 4, 1, SPLIT), Scope(TWO, (A2,), ("a",), max_kv=2, match_limits=(None, 0, 5))),
     "EAGER": (World(2, 3, 3, 1, EAGER), Scope(TWO, (A1,), ("a", "b"), max_kv=3, drafts=(2,))),

@@ -11,8 +11,6 @@ ONE = "there is one member: the first is the last"
 ADMIT = "edit.admit(act.req, answer.matched[0] if answer.matched else ())"
 MATCH = "judge_matched(ledger, act.req, answer.matched[0])"
 RESERVE = "edit.reserve(act.req, answer.pages[0], answer.reserved)"
-PAGE = "least and most end in one page"
-MEMBER = "return [Member(act.req, ledger.records[act.req].allocated_len, range_of(ledger, act)[0], starts=False)]"
 NEVER = "an action that takes nothing is never refused: judge_refused has raised, which the type checker cannot know"
 NOTHING = ("abort", "admit", "checkpoint", "close", "commit", "defer", "evict", "finish", "match_prefix", "retract",
            "submit")  # fmt: skip
@@ -34,8 +32,6 @@ UNCHANGED: dict[tuple[str, str, str], str] = {
     ("actions/admit.effect", ADMIT, "becomes " + ADMIT.replace("[0]", "[-1]")): ONE,
     ("actions/match_prefix.judge", MATCH, "becomes " + MATCH.replace("[0]", "[-1]")): ONE,
     ("actions/reserve.effect", RESERVE, "becomes " + RESERVE.replace("[0]", "[-1]")): ONE,
-    ("actions/reserve.members", MEMBER, "becomes " + MEMBER.replace("[0]", "[1]")): PAGE,
-    ("actions/reserve.members", MEMBER, "becomes " + MEMBER.replace("[0]", "[-1]")): PAGE,
     ("actions/taking.judge_rows", 'fits = not ledger.world.has("ROWS") or 1 <= row <= ledger.world.rows',
      "becomes fits = not ledger.world.has('ROWS') or 0 <= row <= ledger.world.rows"):
         "row 0 is refused two lines before",
