@@ -1,7 +1,8 @@
-"""What a transition of the kernels owes beside lawfulness: who may call it, and where it leads. A second opinion.
+"""What a transition of the kernels owes: who may call it, where it leads, and what is lawful. A second opinion.
 
 authority    what the guard lets pass is allowed: CrossHair, which looks only at calls that are, cannot see this
 destination  what it returns is this and nothing else
+LAWFUL       what PAGE-1, and REC-1 with REC-2, mean of one page and one record: the kernels' own `lawful` must say so
 
 Said in Python, over the same arguments as the transition, and run symbolically as the kernels are.
 """
@@ -102,5 +103,24 @@ CLAUSES: dict[str, Clause] = {
         lambda record, size: record.holds_kv,
         lambda record, size, after: not after.holds_kv and after.allocated_len == 0,
         law="REC-1 held-means-allocated",
+    ),
+}  # fmt: skip
+
+# By kernel: the rule in words, and whether a page, or a record at a page size, keeps it.
+LAWFUL: dict[str, tuple[str, Callable[..., object]]] = {
+    "page": (
+        "PAGE-1: a page is free and nothing else, private to a place of a row and unlocked, or cached",
+        lambda kind, owner, ordinal, locks:
+            (kind == FREE and owner == 0 and ordinal == 0 and locks == 0)
+            or (kind == PRIVATE and owner >= 1 and ordinal >= 0 and locks == 0)
+            or (kind == CACHED and ordinal == 0 and locks >= 0),
+    ),
+    "record": (
+        "REC-1, REC-2: without a row nothing is allocated; with one 0 <= protected <= committed <= allocated, not all "
+        "0, and protected ends a page",
+        lambda holds, row, protected, committed, allocated, size:
+            (not holds and allocated == 0)
+            or (holds and row >= 1 and protected >= 0 and protected <= committed and committed <= allocated
+                and allocated >= 1 and protected % size == 0),
     ),
 }  # fmt: skip

@@ -3,6 +3,7 @@
 authority    nobody else may: see clauses.py
 destination  it leads there and nowhere else: see clauses.py
 PAGE-1, REC-1, REC-2   what was lawful stays so, in the words of the kernel's own `lawful`, at every page size
+lawful       it says what clauses.py says that these rules mean
 allowed      what the docstring's `pre:` allows is not refused
 
 No quantifier stands here, so Z3 always has an answer; what it refutes is shown as a call.
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 
 import z3
 
-from kvledger.proofs.clauses import CLAUSES, Clause
+from kvledger.proofs.clauses import CLAUSES, LAWFUL, Clause
 from kvledger.proofs.goals import ask, model_of
 from kvledger.proofs.saying import said_of_page, said_of_record
 from kvledger.proofs.symbolic import Derived, Term, derive
@@ -162,7 +163,10 @@ def allowed(each: Transition) -> Term:
 def settle(
     progress: Progress, page: ModuleType = page_kernel, record: ModuleType = record_kernel
 ) -> Iterator[Verdict]:
-    """One verdict a transition, and one on the executor that derives their terms."""
+    """One verdict on each `lawful` and on each transition, and one on the executor that derives their terms."""
+    for kernel, module in (("page", page), ("record", record)):
+        progress(f"kernels: {kernel}.lawful")
+        yield verdict_on_lawful(kernel, module)
     for name, clause in CLAUSES.items():
         progress(f"kernels: {clause.kernel}.{name}")
         yield verdict(transition(name, page, record))
@@ -177,6 +181,27 @@ def settle(
         time.process_time() - began,
         wrong[0] if wrong else "",
     )
+
+
+def verdict_on_lawful(kernel: str, module: ModuleType) -> Verdict:
+    """That what a kernel calls lawful is what the rules mean."""
+    began, (claim, rule) = time.process_time(), LAWFUL[kernel]
+    own = lawful_page(module) if kernel == "page" else lawful_record(module)
+    other = derive(lambda *values: truth(rule(*values)), own.inputs)
+    inputs = tuple(own.inputs.values())
+    premise = [own.inputs["page_size"] >= 1] if kernel == "record" else []
+    same = own.result(0, *inputs) == other.result(0, *inputs)
+    asked = ask(premise, {"lawful": same})
+    model = model_of(*premise, z3.Not(same), small=[value for value in inputs if not z3.is_bool(value)])
+    told = ""
+    if model is not None:
+        values = tuple(python_value(model.eval(value, model_completion=True)) for value in inputs)
+        named = ", ".join(f"{name} {value}" for name, value in zip(own.inputs, values, strict=True))
+        says = "lawful" if z3.is_true(model.eval(own.result(0, *inputs), model_completion=True)) else "not lawful"
+        told = f"a {kernel} of {named} is called {says}, and is the other"
+    words = not_settled(asked.open) if asked.open else f"settled for every size ({asked.goals} goal)"
+    spent = time.process_time() - began
+    return Verdict(f"kernels: {kernel}.lawful", claim, words, not asked.open, spent, told, asked.slowest)
 
 
 def verdict(each: Transition) -> Verdict:

@@ -7,6 +7,7 @@ contract and a function that raises are failures; CrossHair's own exit code says
 from __future__ import annotations
 
 import inspect
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from kvledger.proofs.verdict import Progress, Verdict
 from kvledger.spec import page, record
 
 Function = Callable[..., Any]
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # those that page arithmetic is settled for
 WITHOUT_POSTS = ("lawful",)  # what the posts are written in
 OPTIONS = AnalysisOptionSet(
     analysis_kind=[AnalysisKind.PEP316], report_all=True, per_condition_timeout=20.0, per_path_timeout=5.0
@@ -40,6 +42,12 @@ def posts(function: Function) -> list[int]:
     """The lines in its file where the function's posts stand."""
     lines, first = inspect.getsourcelines(function)
     return [number for number, line in enumerate(lines, first) if line.strip().startswith("post:")]
+
+
+def sized(function: Function) -> bool:
+    """Whether `pre:` allows each of SIZES, if there is a page size: posts that hold of fewer say less."""
+    allowed = re.findall(r"^\s*pre:.* page_size in (\(.*?\))", function.__doc__ or "", re.MULTILINE)
+    return allowed == [str(SIZES)] * ("page_size" in inspect.signature(function).parameters)
 
 
 def analysed(function: Function) -> list[AnalysisMessage]:
@@ -63,14 +71,16 @@ def settle(progress: Progress, modules: Sequence[ModuleType] = (page, record)) -
             progress(name)
             began = time.process_time()
             said = analysed(function)
-            holds, count = confirmed(function, said), len(posts(function))
+            holds, count = confirmed(function, said) and sized(function), len(posts(function))
             plural = "" if count == 1 else "s"
             open_posts = [message for message in said if message.state is not MessageType.CONFIRMED]
+            missing = ", ".join(message.state.name for message in open_posts) or "no post"
+            if not sized(function):
+                missing = f"pre: allows other page sizes than {SIZES}"
             yield Verdict(
                 name,
                 (function.__doc__ or "").partition("\n")[0].rstrip("."),
-                f"confirmed over all paths ({count} post{plural})" if holds
-                else "not confirmed: " + (", ".join(message.state.name for message in open_posts) or "no post"),
+                f"confirmed over all paths ({count} post{plural})" if holds else f"not confirmed: {missing}",
                 holds,
                 time.process_time() - began,
                 "\n".join(message.message for message in open_posts),

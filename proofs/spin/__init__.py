@@ -1,11 +1,12 @@
 """Every state of three small worlds, by the law and by a model of it in another language: the counts agree.
 
-The model was written from the prose of spec/README.md alone, and counted by Spin. counts.json has what Spin counted;
-where Spin is installed it counts again.
+The model was written from the prose of spec/README.md alone, and counted by Spin. counts.json has what Spin counted,
+and of which model; where Spin is installed it counts again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -16,11 +17,18 @@ from kvledger.proofs.spin.by_law import Count
 from kvledger.proofs.verdict import Progress, Verdict
 
 COUNTS = Path(__file__).resolve().parent / "counts.json"
+OTHER = "ledger.pml is another model than the one that counts.json is of"
 
 
 def counted() -> dict[str, Count]:
     """What Spin counted when the model was written, by world."""
-    return {name: Count(**each) for name, each in json.loads(COUNTS.read_text(encoding="utf-8")).items()}
+    return {name: Count(**each) for name, each in json.loads(COUNTS.read_text(encoding="utf-8"))["worlds"].items()}
+
+
+def is_that_model() -> bool:
+    """Whether ledger.pml is the model that was counted."""
+    before = json.loads(COUNTS.read_text(encoding="utf-8"))["sha256"]
+    return bool(hashlib.sha256(by_spin.MODEL.read_bytes()).hexdigest() == before)
 
 
 def settle(progress: Progress) -> Iterator[Verdict]:
@@ -28,7 +36,7 @@ def settle(progress: Progress) -> Iterator[Verdict]:
     for name, before in counted().items():
         progress(f"spin: world {name}")
         began = _seconds()
-        counts, failed = {"the law": by_law.count(name)}, ""
+        counts, failed = {"the law": by_law.count(name)}, "" if is_that_model() else OTHER
         if by_spin.there():
             try:
                 counts["Spin now"] = by_spin.count(name)

@@ -42,7 +42,7 @@ from kvledger.spec.page import Page
 from kvledger.spec.record import Record
 from kvledger.spec.rules import Broken
 from kvledger.spec.world import OPTIONS, PUBLISHING, Declaration, World
-from kvledger.spec.worlds import A3, JOINT, KEPT, PLAIN, SPLIT, TALKING, TWO, WORLDS, Scope
+from kvledger.spec.worlds import A3, KEPT, PLAIN, SPLIT, TALKING, TWO, WORLDS, Scope
 from kvledger.tests.kit.probes import forbidden
 from kvledger.tests.law.near import near, near_freed
 

@@ -45,6 +45,18 @@ def test_the_gate(name: str, tmp_path: Path) -> None:
     assert bool(verdict.counterexample) == (name not in ("good", "bare"))
 
 
+def test_fewer_page_sizes_are_not_what_is_listed(tmp_path: Path) -> None:
+    """The post holds, of the two sizes that `pre:` allows."""
+    contract = "pre: n >= 0 and page_size in (1, 2)\n    post: _ >= n"
+    body = f'    """One.\n\n    {contract}\n    """\n    return n * page_size\n'
+    source = f"def f(n: int, page_size: int) -> int:\n{body}"
+    [verdict] = posts.settle(print, [module_of(source, tmp_path, "control_sizes")])
+    assert not verdict.holds and verdict.words.startswith("not confirmed: pre: allows other page sizes than (1, 2, 4,")
+    sizes = str(posts.SIZES)
+    [verdict] = posts.settle(print, [module_of(source.replace("(1, 2)", sizes), tmp_path, "control_all_sizes")])
+    assert (verdict.holds, verdict.words) == (True, "confirmed over all paths (1 post)")
+
+
 def test_every_function_of_the_kernels_is_asked() -> None:
     """All that STATUS.md should list: the transitions, and the arithmetic."""
     names = [function.__name__ for module in (page, record) for function in posts.functions(module)]

@@ -17,6 +17,7 @@ from kvledger.proofs import rows_proof
 from kvledger.proofs.rows import settle_faults, settle_steps, settle_what_follows
 from kvledger.proofs.rows_faults import FAULTS
 from kvledger.proofs.rows_laws import LAWS
+from kvledger.proofs.rows_logic import Logic, Symbols, Term
 from kvledger.proofs.rows_proof import prove, refute, witness
 from kvledger.proofs.rows_relations import Relation
 from kvledger.proofs.rows_spoil import spoilt
@@ -187,6 +188,17 @@ def test_the_tie_notices_a_law_that_is_missing(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delitem(LAWS, "no page lost")
     failed = tie("TINY_B", 1, most=None).failed
     assert failed is not None and "PAGE-2" in failed and "no law of the rows does" in failed
+
+
+def test_the_tie_notices_a_ladder_with_a_rung_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows do not see lengths inside a page; that committed is below allocated, in pages, they must."""
+
+    def weaker(q: Logic, s: Symbols) -> Term:
+        return q.all("holder", lambda h: q.implies(s.holds(h), s.protected(h) <= s.allocated(h)), lambda h: s.row(h))
+
+    monkeypatch.setitem(LAWS, "lengths", LAWS["lengths"]._replace(formula=weaker))
+    failed = tie("TINY_A", 20, most=None).failed
+    assert failed is not None and "REC-2, lengths" in failed and "no law of the rows does" in failed
 
 
 def test_the_tie_notices_a_law_that_is_too_strict(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from kvledger.proofs import spin
 from kvledger.proofs.spin import by_law, by_spin, counted, verdict
 from kvledger.proofs.spin.by_law import Count
 from kvledger.spec.actions import Action
@@ -52,6 +54,19 @@ def test_spin_asserts_the_laws(right: str, wrong: str) -> None:
     assert model.count(right) == 1
     with pytest.raises(by_spin.NotCounted, match="assertion violated"):
         by_spin.count(SMALLEST, model.replace(right, wrong))
+
+
+def test_another_model_is_not_the_one_that_was_counted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where Spin is not installed, nobody else would notice."""
+    assert spin.is_that_model()
+    (tmp_path / "ledger.pml").write_bytes(by_spin.MODEL.read_bytes() + b"\n")
+    monkeypatch.setattr(by_spin, "MODEL", tmp_path / "ledger.pml")
+    monkeypatch.setattr(by_spin, "there", lambda: False)
+    monkeypatch.setattr(spin, "counted", lambda: {SMALLEST: counted()[SMALLEST]})
+    [found] = spin.settle(print)
+    assert (found.holds, found.counterexample) == (False, spin.OTHER)
 
 
 def test_one_move_more_is_no_agreement() -> None:

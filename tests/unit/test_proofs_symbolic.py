@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -64,6 +65,24 @@ def test_a_number_that_is_asked_for_as_a_truth_hides_no_fault() -> None:
     assert page.evict(Page(CACHED, 3, 0, 7)) == FREE_PAGE
     verdict = kernels.verdict(kernels.transition("evict", page))
     assert not verdict.holds and "authority refuted" in verdict.words and "7 locks" in verdict.counterexample
+
+
+@pytest.mark.parametrize(
+    ("kernel", "right", "wrong", "told"),
+    [
+        ("page", "return page == FREE_PAGE", "return True", "a page of kind 0, .* is called lawful"),
+        ("page", "page.owner >= 1 and ", "", "a page of kind 1, .* is called lawful"),
+        ("record", "record.protected_len % page_size == 0", "True", "a record of holds True, .* is called lawful"),
+        ("record", "record.allocated_len > 0", "record.allocated_len > 1", "a record of .* is called not lawful"),
+    ],
+)
+def test_what_is_called_lawful_is_what_the_rules_mean(kernel: str, right: str, wrong: str, told: str) -> None:
+    """Too weak, or too strong: every other proof goes by it."""
+    page, record_then = with_fault(Fault(kernel, "lawful", right, wrong, "", ""))
+    found = kernels.verdict_on_lawful(kernel, page if kernel == "page" else record_then)
+    assert (found.holds, found.words) == (False, "not settled: lawful refuted")
+    assert re.match(told, found.counterexample), found.counterexample
+    assert kernels.verdict_on_lawful(kernel, page_kernel if kernel == "page" else record).holds
 
 
 def test_the_paths_are_apart_and_leave_nothing_out() -> None:
