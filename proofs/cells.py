@@ -7,7 +7,8 @@ in cells_changes.py, the laws in cells_state.py. For each step:
     laws        every law of a lawful state holds after it
     also        where it leads: "no page is left to the row"; and no page is moved twice
 
-Each case of a step is shown to happen in a small world. What Z3 does not settle is sought there, and told.
+Each case of a step is shown to happen in a small world, and each fact that it assumes to be needed there. What Z3 does
+not settle is sought there, and told.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from types import ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import z3
 
 from kvledger.proofs.cells_changes import Change, Kernel
 from kvledger.proofs.cells_state import FOLLOWS, Cells, EverySize, Law, Seen, SmallWorld, Space, fresh, laws
 from kvledger.proofs.cells_steps import STEPS, Step
+from kvledger.proofs.conjuncts import Noting, in_words
 from kvledger.proofs.goals import ask, model_of
 from kvledger.proofs.kernels import fields, lawful_page, not_settled, transition
 from kvledger.proofs.symbolic import Term, derive
@@ -43,15 +45,20 @@ def kernel_of(page: ModuleType) -> Kernel:
 
 
 class Question(NamedTuple):
-    """A step in a space. before: laws and books. enabled: no guard refuses. goals: with it, what must be true."""
+    """A step in a space. lawful: the laws before it. enabled: no guard refuses. goals: with it, what must be true."""
 
     parameters: dict[str, Term]
     change: Change
     state: Cells
     after: Cells
-    before: list[Term]
+    lawful: list[Term]
     enabled: Term
     goals: dict[str, Term]
+
+    @property
+    def before(self) -> list[Term]:
+        """Laws and books."""
+        return [*self.lawful, *self.change.books]
 
 
 def question(space: Space, step: Step, kernel: Kernel, all_laws: Mapping[str, Law]) -> Question:
@@ -65,14 +72,14 @@ def question(space: Space, step: Step, kernel: Kernel, all_laws: Mapping[str, La
         return z3.And(*(z3.Implies(move.on(g), move.enabled(s, g)) for move in change.moves))
 
     enabled = space.all("page", passes, s.kind) if change.moves else z3.BoolVal(True)
-    before = [*space.axioms, *(law.of(space, s) for law in all_laws.values()), *change.books]
+    lawful = [*space.axioms, *(law.of(space, s) for law in all_laws.values())]
     if isinstance(space, SmallWorld):
-        before += [*space.bounds(s), *_bounds(space, step, parameters)]
+        lawful += [*space.bounds(s), *_bounds(space, step, parameters)]
     goals = {name: law.goal(space, t) for name, law in all_laws.items()}
     goals |= {name: said(space, t) for name, said in change.also.items()}
     if len(change.moves) > 1:
         goals["no page is moved twice"] = space.all("page", lambda g: z3.AtMost(*(on(g) for on in moved), 1))
-    return Question(parameters, change, s, t, before, enabled, goals)
+    return Question(parameters, change, s, t, lawful, enabled, goals)
 
 
 def _parameter(name: str, *sorts: str) -> Term:
@@ -93,11 +100,13 @@ def _bounds(space: SmallWorld, step: Step, parameters: dict[str, Term]) -> Itera
 
 
 def settle(progress: Progress, page: ModuleType = page_kernel) -> Iterator[Verdict]:
-    """One verdict a step, and one on what follows of any lawful state."""
+    """One verdict a step, one on what they assume, and one on what follows of any lawful state."""
     kernel, all_laws = kernel_of(page), laws(lawful_page(page))
     for name, step in STEPS.items():
         progress(f"cells: {name}")
         yield verdict(f"cells: {name}", step, kernel, all_laws)
+    progress("cells: books")
+    yield settle_books(kernel, all_laws)
     progress("cells: what follows")
     began = time.process_time()
     space, s = EverySize(), fresh("")
@@ -110,6 +119,36 @@ def settle(progress: Progress, page: ModuleType = page_kernel) -> Iterator[Verdi
         "of a lawful state: nobody refers to a free page, and a private page has exactly one place",
         f"settled for every size ({asked.goals} goals)" if not asked.open else not_settled(asked.open),
         not asked.open, time.process_time() - began, _follows_not(all_laws, asked.open), asked.slowest,
+    )  # fmt: skip
+
+
+class _Noting(Noting, SmallWorld):
+    """One that knows what an assumption is made of, and has a row and a place of which the kernel knows none."""
+
+    values: ClassVar = SmallWorld.values | {"row": (0, 1, 2), "place": (-1, 0, 1)}
+
+
+def settle_books(kernel: Kernel, all_laws: Mapping[str, Law]) -> Verdict:
+    """That no step assumes more than it must."""
+    began, many, idle = time.process_time(), 0, list[str]()
+    for name, step in STEPS.items():
+        q = _Noting()
+        small = question(q, step, kernel, all_laws)
+        books = q.parts(z3.And(*small.change.books)) if small.change.books else []
+        judged = q.parts(z3.And(*small.change.judged)) if small.change.judged else []
+        many += len(books) + len(judged)
+        kept, passes = z3.And(*small.goals.values()), small.enabled
+        for part in books:
+            if model_of(*small.lawful, part.less, passes, z3.Not(kept)) is None:
+                idle.append(f"{part.said}, of {name}")
+        for part in judged:
+            if model_of(*small.before, part.less, z3.Not(passes)) is None:
+                idle.append(f"{part.said}, of {name}")
+    return Verdict(
+        "cells: books",
+        "no fact of the books, or that was judged, is idle: without it, or with a bound one wider, a law fails in a "
+        "small world, or the kernel refuses",
+        in_words(many, idle, "fact", "facts"), not idle, time.process_time() - began,
     )  # fmt: skip
 
 

@@ -97,7 +97,7 @@ def publish(q: Space, kernel: Kernel, s: Cells, p: Any) -> Change:
         (Move(lambda g: g == own, kernel["publish"], lambda g: (p.key,)),),
         place=_forgets(s, p.row, lambda k: k == p.place),
         listed=lambda key, g: z3.Or(s.listed(key, g), z3.And(key == p.key, g == own)),
-        books=(own != 0,),
+        judged=(own != 0,),
     )
 
 
@@ -106,7 +106,7 @@ def lock(q: Space, kernel: Kernel, s: Cells, p: Any) -> Change:
     return Change(
         (Move(lambda g: g == p.page, kernel["lock"]),),
         reads=_with(s.reads, lambda g: g == p.page, p.holder, True),
-        books=(p.page != 0, z3.Not(z3.Select(s.reads(p.page), p.holder))),
+        books=(z3.Not(z3.Select(s.reads(p.page), p.holder)),),
         judged=(s.kind(p.page) == CACHED,),
     )
 
@@ -125,7 +125,6 @@ def give_back(q: Space, kernel: Kernel, s: Cells, p: Any) -> Change:
     return Change(
         (Move(lambda g: g == p.page, kernel["give_back"], lambda g: (p.row,)),),
         place=lambda r, k: z3.If(z3.And(r == p.row, s.place(r, k) == p.page), 0, s.place(r, k)),
-        books=(p.page != 0,),
         judged=(_own(s, p.row, p.page),),
     )
 
@@ -135,7 +134,6 @@ def evict(q: Space, kernel: Kernel, s: Cells, p: Any) -> Change:
     return Change(
         (Move(p.gone, kernel["evict"]),),
         listed=lambda key, g: z3.And(s.listed(key, g), z3.Not(p.gone(g))),
-        books=(z3.Not(p.gone(0)),),
         judged=(
             q.all("page", lambda g: z3.Implies(p.gone(g), z3.And(s.kind(g) == CACHED, s.locks(g) == 0)), p.gone),
         ),
@@ -147,10 +145,7 @@ def match(q: Space, kernel: Kernel, s: Cells, p: Any) -> Change:
     return Change(
         (Move(p.found, kernel["lock"]),),
         reads=_with(s.reads, p.found, p.holder, True),
-        books=(
-            z3.Not(p.found(0)),
-            q.all("page", lambda g: z3.Implies(p.found(g), z3.Not(z3.Select(s.reads(g), p.holder))), p.found),
-        ),
+        books=(q.all("page", lambda g: z3.Implies(p.found(g), z3.Not(z3.Select(s.reads(g), p.holder))), p.found),),
         judged=(q.all("page", lambda g: z3.Implies(p.found(g), s.kind(g) == CACHED), p.found),),
     )
 
@@ -199,8 +194,9 @@ def release(q: Space, kernel: Kernel, s: Cells, p: Any) -> Change:
 
 def publish_row(q: Space, kernel: Kernel, s: Cells, p: Any) -> Change:
     """What a row lists below a place passes to the cache, and its holder reads it from then on. stays(k) is the page
-    that the row lists at place k afterwards: its own, under key(k), beside whatever the key has; or another one that
-    the key has, merged with it, and then the own one is freed. whose(g): the place whose stead a page takes."""
+    that the row lists at place k afterwards: its own, under key(k), beside whatever the key has; or another one, merged
+    with it (of the same key, as `rows` has it), and then the own one is freed. whose(g): the place whose stead a page
+    takes."""
 
     def passes(k: Term) -> Term:
         return z3.And(k < p.upto, s.place(p.row, k) != 0)
@@ -236,9 +232,9 @@ def publish_row(q: Space, kernel: Kernel, s: Cells, p: Any) -> Change:
         listed=lambda key, g: z3.Or(s.listed(key, g), z3.And(keeps(g), p.key(s.ordinal(g)) == key)),
         books=(
             # keys of different places differ, and so do their pages; none is one that the holder reads already
-            merged(lambda g, k: z3.And(g != 0, p.whose(g) == k, z3.Not(z3.Select(s.reads(g), p.holder)))),
+            merged(lambda g, k: z3.And(p.whose(g) == k, z3.Not(z3.Select(s.reads(g), p.holder)))),
         ),
-        judged=(merged(lambda g, k: z3.And(s.kind(g) == CACHED, s.owner(g) == p.key(k))),),
+        judged=(merged(lambda g, k: s.kind(g) == CACHED),),
         also={
             "no page below is left to the row": lambda q, t: _none_private(q, t, p.row, lambda k: k < p.upto),
             "the holder reads what its row lists": lambda q, t: q.all(
@@ -261,10 +257,7 @@ def hand_over(q: Space, kernel: Kernel, s: Cells, p: Any) -> Change:
             z3.Store(z3.Store(s.reads(g), p.giver, z3.BoolVal(False)), p.taker, z3.BoolVal(True)),
             s.reads(g),
         ),
-        books=(
-            p.giver != p.taker,
-            q.all("page", lambda g: z3.Not(z3.Select(s.reads(g), p.taker)), s.reads),
-        ),
+        books=(q.all("page", lambda g: z3.Not(z3.Select(s.reads(g), p.taker)), s.reads),),
         also={
             "SES-1 session-takes-over": lambda q, t: q.all(
                 "page",

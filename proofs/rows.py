@@ -2,8 +2,8 @@
 requests and sessions; and the steps are what the code does.
 
 Read rows_state (what the laws speak of), rows_laws, rows_relations (the steps), rows_steps (their names and
-witnesses), rows_faults (what must be refuted), then how it is asked: rows_logic and rows_proof of Z3, rows_watch and
-rows_tie of the code.
+witnesses), rows_faults (what must be refuted), conjuncts (that no guard asks for more than it must),
+then how it is asked: rows_logic and rows_proof of Z3, rows_watch and rows_tie of the code.
 
 Not covered: what is written in a page and which tokens a key names, beyond how many pages come before it; parents and
 children of keys; counts of free pages and rows; lengths inside a page; that a session is closing. The explorer and the
@@ -15,9 +15,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 
+from kvledger.proofs.conjuncts import in_words
 from kvledger.proofs.rows_faults import FAULTS
 from kvledger.proofs.rows_laws import FOLLOWS, LAWS
-from kvledger.proofs.rows_proof import Goals, prove, prove_what_follows, refute, witness
+from kvledger.proofs.rows_proof import Goals, idle, prove, prove_what_follows, refute, witness
 from kvledger.proofs.rows_steps import STEPS
 from kvledger.proofs.rows_tie import Tied, tie
 from kvledger.proofs.verdict import Progress, Verdict
@@ -28,9 +29,10 @@ CHANGES = 4  # changed fields tried on a step, and spoilt entries on a state
 
 
 def settle(progress: Progress, worlds: Iterable[str] = WORLDS) -> Iterator[Verdict]:
-    """One verdict a step, one on what follows from the laws, one on the faults, and one a world that the steps are
-    tied to, by a part of its transitions and states; `ties` takes all."""
+    """One verdict a step, and one on its guard, one on what follows from the laws, one on the faults, and one a world
+    that the steps are tied to, by a part of its transitions and states; `ties` takes all."""
     yield from settle_steps(progress)
+    yield from settle_guards(progress)
     yield settle_what_follows(progress)
     yield settle_faults(progress)
     yield from settle_ties(progress, "rows: tie", worlds, EVERY)
@@ -58,6 +60,19 @@ def settle_steps(progress: Progress) -> Iterator[Verdict]:
         yield Verdict(
             f"rows: {name}", f"{step.sentence} ({step.acts}); every law of the rows holds after", words,
             not goals.open and not missing, time.process_time() - began, found.words if found else "", goals.slowest,
+        )  # fmt: skip
+
+
+def settle_guards(progress: Progress) -> Iterator[Verdict]:
+    """That each step asks for no more than it must: a narrower guard would be a weaker theorem, and still settled."""
+    for name, step in STEPS.items():
+        progress(f"rows: guard of {name}")
+        began = time.process_time()
+        many, needless = idle(step)
+        claim = "no conjunct of its guard is idle: without it, or with a bound one wider, a law fails in a small world"
+        yield Verdict(
+            f"rows: guard of {name}", claim, in_words(many, needless, "conjunct", "conjuncts"), not needless,
+            time.process_time() - began,
         )  # fmt: skip
 
 

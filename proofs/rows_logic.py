@@ -118,15 +118,15 @@ class EverySize(Symbolic):
 class SmallWorld(Symbolic):
     """A few of each: quantifiers are written out, so that Z3 always finds an answer, and shows a state for yes."""
 
-    def __init__(self, sizes: Mapping[str, int], most: int) -> None:
+    def __init__(self, sizes: Mapping[str, int]) -> None:
         self.values: dict[str, list[Term]] = {}
         sorts = {}
         for sort in SORTS:
             sorts[sort], self.values[sort] = _few(sort, sizes[sort])
         super().__init__(sorts)
-        self.values["number"] = [z3.IntVal(number) for number in range(most + 1)]
+        self.least, self.most = sizes["least"], sizes["most"]
+        self.values["number"] = [z3.IntVal(number) for number in range(self.least, self.most + 1)]
         self.values["truth"] = [z3.BoolVal(False), z3.BoolVal(True)]
-        self.most = most
 
     def all(self, sorts: str, body: Body, *patterns: Body) -> Term:
         """Every case."""
@@ -139,7 +139,7 @@ class SmallWorld(Symbolic):
                 for places in product(*(self.values[sort] for sort in sorts)):
                     term = getattr(symbols, name)
                     term = term(*places) if places else term
-                    yield z3.And(term >= 0, term <= self.most)
+                    yield z3.And(term >= self.least, term <= self.most)
 
     def read(self, signature: Signature, symbols: Symbols, model: z3.ModelRef) -> dict[str, Term]:
         """What a model says of each name: a value, or a table of them, in plain Python."""

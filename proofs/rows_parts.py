@@ -158,16 +158,10 @@ def a_match(q: Logic, s: Symbols, p: Symbols) -> Term:
 
 
 def fresh_pages(q: Logic, s: Symbols, p: Symbols, first: Term, end: Term) -> Term:
-    """The pages handed out for places [first, end) are free, and none twice (judge_pages)."""
-    return q.both(
-        q.all(
-            "number", lambda k: q.implies(q.within(first, k, end), s.kind(p.fresh(k)) == FREE), lambda k: p.fresh(k)
-        ),
-        q.all(
-            "number number",
-            lambda k, j: q.implies(q.both(first <= k, k < j, j < end), p.fresh(k) != p.fresh(j)),
-            lambda k, j: (p.fresh(k), p.fresh(j)),
-        ),
+    """The pages handed out for places [first, end) are free (judge_pages). That none is handed out twice, `grants`
+    says: a page has one place."""
+    return q.all(
+        "number", lambda k: q.implies(q.within(first, k, end), s.kind(p.fresh(k)) == FREE), lambda k: p.fresh(k)
     )
 
 
@@ -192,7 +186,7 @@ def grants(
 
 def round_up(q: Logic, p: Symbols) -> Term:
     """The last page with KV is complete, or the one after the last complete one."""
-    return q.both(p.whole <= p.committed, p.committed <= p.whole + 1, p.committed >= 1)
+    return q.both(p.whole <= p.committed, p.committed <= p.whole + 1)
 
 
 def has_turn(q: Logic, s: Symbols, session: Term) -> Term:

@@ -3,7 +3,7 @@
 A goal is "the laws before, the step, and not this law after". Only `unsat` counts: unknown and a timeout are failures.
 Z3 answers quickly or not at all where quantifiers range over everything, so what fails is asked once more of a small
 world, where it always finds a state if there is one. What it finds is read into plain Python, and the formulas are
-evaluated there once more before anybody is told.
+evaluated there once more before anybody is told. A small world also shows that no guard asks for more than it must.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import z3
 
+from kvledger.proofs.conjuncts import Noting
 from kvledger.proofs.rows_faults import Fault
 from kvledger.proofs.rows_laws import FOLLOWS, LAWS, broken_law
 from kvledger.proofs.rows_logic import EverySize, Explored, Logic, SmallWorld, Symbols, Term, plain, tables
@@ -23,12 +24,12 @@ from kvledger.proofs.rows_state import FIXED, STATE, in_words, with_ghosts
 from kvledger.proofs.rows_steps import Step
 
 LIMIT_MS = 60_000  # for a goal: some fifteen times what the slowest takes
-# Where counterexamples are sought, the smallest first, and witnesses, in the last. most: the largest number there, of
-# pages in a row, of places, of locks.
+# Where counterexamples are sought, the smallest first, and witnesses, in the last. least, most: the numbers there, of
+# pages in a row, of places, of locks. Below 0 a step can go wrong, too.
 SMALL = (
-    {"holder": 1, "row": 1, "page": 1, "key": 1, "most": 1},
-    {"holder": 2, "row": 2, "page": 2, "key": 2, "most": 2},
-    {"holder": 3, "row": 2, "page": 4, "key": 3, "most": 3},
+    {"holder": 1, "row": 1, "page": 1, "key": 1, "least": 0, "most": 1},
+    {"holder": 2, "row": 2, "page": 2, "key": 2, "least": -1, "most": 2},
+    {"holder": 3, "row": 2, "page": 4, "key": 3, "least": 0, "most": 3},
 )
 
 
@@ -105,9 +106,13 @@ def _ask(premise: list[Term], goals: Mapping[str, Term]) -> Goals:
 # ---- a small world, where there is always an answer
 
 
+class _Noting(Noting, SmallWorld):
+    """One that knows what a guard is made of."""
+
+
 @cache
 def _small(size: int) -> tuple[SmallWorld, Symbols, Symbols, list[Term], dict[str, Term]]:
-    q = SmallWorld(SMALL[size], SMALL[size]["most"])
+    q = SmallWorld(SMALL[size])
     fixed = q.symbols(FIXED, ".")
     moving = {name: sorts for name, sorts in STATE.items() if name not in FIXED}
     s, t = (Symbols(vars(q.symbols(moving, suffix)) | vars(fixed)) for suffix in (".", ".'"))
@@ -120,7 +125,8 @@ def refute(step: Step, fault: Fault | None = None) -> Shown | None:
     """A transition of the smallest world that breaks a law; None: there is none."""
     for size in range(len(SMALL)):
         q, s, t, _, after = _small(size)
-        solver, p = _small_solver(step, size, fault)
+        p = q.symbols(step.parameters, ".?")
+        solver = _small_solver(step, size, p, clauses_of(q, step, s, p, t, fault))
         for formula in after.values():
             solver.push()
             solver.add(z3.Not(formula))
@@ -135,19 +141,40 @@ def refute(step: Step, fault: Fault | None = None) -> Shown | None:
 def witness(step: Step, case: str) -> Shown | None:
     """A lawful transition of a small world in which this case occurs; None: there is none, and the lemma is empty."""
     q, s, t, _, after = _small(len(SMALL) - 1)
-    solver, p = _small_solver(step, len(SMALL) - 1, None)
+    p = q.symbols(step.parameters, ".?")
+    solver = _small_solver(step, len(SMALL) - 1, p, clauses_of(q, step, s, p, t))
     solver.add(step.cases[case](q, s, p), *after.values())
     return _shown(q, step, s, p, t, solver.model(), None) if solver.check() == z3.sat else None
 
 
-def _small_solver(step: Step, size: int, fault: Fault | None) -> tuple[z3.Solver, Symbols]:
+def idle(step: Step) -> tuple[int, list[str]]:
+    """How many conjuncts a guard has; and those without which, or with one more, no small world breaks a law."""
+    many, left = 0, dict[int, str]()
+    for size in range(len(SMALL)):
+        _, s, t, _, after = _small(size)
+        q = _Noting(SMALL[size])
+        p = q.symbols(step.parameters, ".?")
+        clauses = step.relation(q, s, p, t)
+        parts = q.parts(clauses.pop("guard"))
+        if size == 0:
+            many, left = len(parts), {nth: part.said for nth, part in enumerate(parts)}
+        solver = _small_solver(step, size, p, clauses)
+        solver.add(z3.Not(z3.And(*after.values())))
+        for nth in list(left):
+            solver.push()
+            solver.add(parts[nth].less)
+            if solver.check() == z3.sat:
+                del left[nth]
+            solver.pop()
+    return many, list(left.values())
+
+
+def _small_solver(step: Step, size: int, p: Symbols, clauses: Clauses) -> z3.Solver:
     q, s, t, lawful, _ = _small(size)
-    p = q.symbols(step.parameters, ".?")
     solver = z3.Solver()
     solver.set("timeout", LIMIT_MS)
-    solver.add(*lawful, *q.bounds(step.parameters, p), *clauses_of(q, step, s, p, t, fault).values())
-    solver.add(*step.ghosts(q, s, p, t))
-    return solver, p
+    solver.add(*lawful, *q.bounds(step.parameters, p), *clauses.values(), *step.ghosts(q, s, p, t))
+    return solver
 
 
 def _shown(

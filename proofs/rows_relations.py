@@ -2,8 +2,8 @@
 
 There is one step for each method of Edit (spec/edit.py), the ledger's only writer, so an action of spec/actions/ is a
 sequence of these steps, and a batch of any size is one too. A relation is a table of clauses. `guard` says what was
-true before, which judge or the step before saw to; the others say, part by part, what is true after. A part that a
-step does not name stays as it was.
+true before, which judge or the step before saw to, and of that only what the laws need; the others say, part by part,
+what is true after. A part that a step does not name stays as it was.
 
 SGLang: alloc_for_extend, alloc_for_decode, cache_unfinished_req, release_kv_cache, SessionAwareCache.
 """
@@ -132,8 +132,8 @@ def start(q: Logic, s: Symbols, p: Symbols, t: Symbols) -> Clauses:
 
     return unchanged(q, s, t) | {
         "guard": q.both(
-            waits, as_admitted, p.found >= 0, p.found <= p.whole, round_up(q, p), a_match(q, s, p),
-            fresh_pages(q, s, p, p.found, p.committed),
+            waits, as_admitted, p.found >= 0, p.found <= p.whole, round_up(q, p), p.committed >= 1,
+            a_match(q, s, p), fresh_pages(q, s, p, p.found, p.committed),
         ),
         "admissions": admissions(q, s, t, lambda h: q.both(s.admitted(h), h != p.req)),
         "records": records(q, s, t, p.req, p.row, p.found, p.whole, p.committed, p.committed),
@@ -154,7 +154,7 @@ def start(q: Logic, s: Symbols, p: Symbols, t: Symbols) -> Clauses:
 def grow(q: Logic, s: Symbols, p: Symbols, t: Symbols) -> Clauses:
     """A later chunk of a prompt, or one decoded column: free pages at the end of the row, if any are needed."""
     had = s.allocated(p.req)
-    grown = q.both(s.committed(p.req) == had, had <= p.committed, s.whole(p.req) <= p.whole, round_up(q, p))
+    grown = q.both(had <= p.committed, s.whole(p.req) <= p.whole, round_up(q, p))
     return unchanged(q, s, t) | {
         "guard": q.both(s.holds(p.req), grown, fresh_pages(q, s, p, had, p.committed)),
         "records": records(
@@ -178,10 +178,7 @@ def reserve(q: Logic, s: Symbols, p: Symbols, t: Symbols) -> Clauses:
 
 def accept(q: Logic, s: Symbols, p: Symbols, t: Symbols) -> Clauses:
     """Drafts are committed, in pages that are there."""
-    fits = q.both(
-        s.whole(p.req) <= p.whole, s.committed(p.req) <= p.committed, p.committed <= s.allocated(p.req),
-        round_up(q, p),
-    )  # fmt: skip
+    fits = q.both(s.whole(p.req) <= p.whole, p.committed <= s.allocated(p.req), round_up(q, p))
     row, protected, _, _, allocated = lengths_of(s, p.req)
     return unchanged(q, s, t) | {
         "guard": q.both(s.holds(p.req), fits),
@@ -257,8 +254,8 @@ def publish(q: Logic, s: Symbols, p: Symbols, t: Symbols) -> Clauses:
 
 def cut(q: Logic, s: Symbols, p: Symbols, t: Symbols) -> Clauses:
     """A record keeps its first pages, and the private pages beyond are freed."""
-    row, protected, whole, committed, _ = lengths_of(s, p.holder)
-    fits = q.both(protected <= p.whole, p.whole <= whole, p.committed <= committed, round_up(q, p))
+    row, protected, _, committed, _ = lengths_of(s, p.holder)
+    fits = q.both(protected <= p.whole, p.committed <= committed, round_up(q, p), p.committed >= 1)
     return unchanged(q, s, t) | {
         "guard": q.both(s.holds(p.holder), fits),
         "records": records(q, s, t, p.holder, row, protected, p.whole, p.committed, p.committed),
@@ -294,7 +291,7 @@ def take_up(q: Logic, s: Symbols, p: Symbols, t: Symbols) -> Clauses:
     """A turn goes on with its session's record."""
     turn = q.both(s.lives(p.req), s.talks(p.req), s.of(p.req) == p.session)
     return _hand(q, s, p.session, p.req, t) | {
-        "guard": q.both(turn, s.holds(p.session), q.no(s.holds(p.req))),
+        "guard": q.both(turn, s.holds(p.session)),
         "admissions": admissions(q, s, t, lambda h: q.both(s.admitted(h), h != p.req)),
     }
 
@@ -330,7 +327,7 @@ def release(q: Logic, s: Symbols, p: Symbols, t: Symbols) -> Clauses:
 def forget(q: Logic, s: Symbols, p: Symbols, t: Symbols) -> Clauses:
     """A request that holds nothing has ended."""
     return unchanged(q, s, t) | {
-        "guard": q.both(s.lives(p.req), q.no(s.holds(p.req)), q.no(s.admitted(p.req))),
+        "guard": q.both(q.no(s.holds(p.req)), q.no(s.admitted(p.req))),
         "requests": q.all(
             "holder",
             lambda h: q.choose(h == p.req, q.no(t.lives(h)), request_stays(q, s, t, h)),
@@ -342,7 +339,7 @@ def forget(q: Logic, s: Symbols, p: Symbols, t: Symbols) -> Clauses:
 def close(q: Logic, s: Symbols, p: Symbols, t: Symbols) -> Clauses:
     """A session that holds nothing, and of which no turn lives, goes."""
     return unchanged(q, s, t) | {
-        "guard": q.both(s.session(p.session), q.no(s.holds(p.session)), q.no(has_turn(q, s, p.session))),
+        "guard": q.both(q.no(s.holds(p.session)), q.no(has_turn(q, s, p.session))),
         "sessions": q.all(
             "holder", lambda h: t.session(h) == q.both(s.session(h), h != p.session), lambda h: t.session(h)
         ),

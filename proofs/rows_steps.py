@@ -207,12 +207,12 @@ STEPS: dict[str, Step] = {
     ),
     "forget": Step(
         "a request that holds nothing has ended", "finish, abort", REQ, relations.forget, _stay,
-        {"a turn": lambda q, s, p: s.talks(p.req)},
+        {"a turn": lambda q, s, p: q.both(s.lives(p.req), s.talks(p.req))},
     ),
     "close": Step(
         "a session that holds nothing goes", "close, and the end of its last turn",
         {"session": ("holder",)}, relations.close, _stay,
-        {"beside a request": lambda q, s, p: _some(q, "holder", s.lives)},
+        {"beside a request": lambda q, s, p: q.both(s.session(p.session), _some(q, "holder", s.lives))},
     ),
     "evict": Step(
         "cached pages that nobody reads become free", "every action, to make room",

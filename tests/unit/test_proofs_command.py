@@ -43,7 +43,7 @@ def test_it_says_each_verdict_in_its_words(bench: Bench) -> None:
     assert [line.split(" s  ")[1] for line in lines] == [
         words for name, words in status.listed().items() if name.startswith(("counting", "records"))
     ]
-    assert re.fullmatch(r"9 of 9 hold; \d+\.\d CPU s; slowest goal: records: .*, \d\.\d{3} s", last)
+    assert re.fullmatch(r"10 of 10 hold; \d+\.\d CPU s; slowest goal: records: .*, \d\.\d{3} s", last)
 
 
 def test_json(bench: Bench) -> None:
