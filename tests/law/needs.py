@@ -203,7 +203,7 @@ def search(pending: dict[tuple[str, int], Need], strides: dict[str, int], quiet:
     with switched() as switch:
         for world, (sizes, scope) in WORLDS.items():
             states: list[Ledger] = []
-            explore(sizes, scope, on_state=lambda ledger, _, states=states: states.append(ledger))  # type: ignore[misc]
+            explore(sizes, scope, laws=False, on_state=lambda ledger, _, states=states: states.append(ledger))  # type: ignore[misc]
             samples[world] = states[:: strides[world]]
         turns = [pair for each in zip_longest(*samples.values()) for pair in zip(samples, each, strict=True)]
         for world, ledger in tqdm(turns, unit="state", leave=False, disable=quiet):

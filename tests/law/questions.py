@@ -100,7 +100,7 @@ def questions(places: Collection[str] = PLACES.keys()) -> list[Question]:
         world, scope = PLACES[name]
         found.append(Question("views", "start", partial(Ledger.start, world)))
         states: list[Ledger] = []
-        found_there = explore(world, scope, on_state=lambda ledger, _, states=states: states.append(ledger))  # type: ignore[misc]
+        found_there = explore(world, scope, laws=False, on_state=partial(_noted, states))
         ahead = {path[:-1] for path in found_there.reached.values()}
         some = states if len(states) <= ALL else [*states[:NEAREST], *draw.sample(states, STATES)]
         for ledger in [*some, *(_at(world, path) for path in sorted(ahead, key=repr))]:
@@ -110,6 +110,10 @@ def questions(places: Collection[str] = PLACES.keys()) -> list[Question]:
             acts = [act for act in acts if file_of(act).requires(ledger, act) is None]
             found += [Question("answers", "extend", partial(_legal, ledger, act, True)) for act in acts]
     return sorted(found, key=lambda question: ASKERS.index(question.who))
+
+
+def _noted(states: list[Ledger], ledger: Ledger, _: object) -> None:
+    states.append(ledger)
 
 
 def _at(world: World, path: Steps) -> Ledger:
