@@ -63,9 +63,10 @@ class DeviceLedger:
     def take_over(self) -> None:
         """The ledger's state goes to the device, and all that is free with it; err is clear. The host waits.
 
-        ValueError, and nothing has changed, if a row that is held has slots reserved, or no tokens: commit or cut it.
+        ValueError, and nothing has changed, if a row that is held has slots reserved, or no tokens: commit or cut it;
+        or if this DeviceLedger, or another beside the same ledger, has taken over already.
         """
-        if self.in_charge:
+        if self.ledger.lent:
             raise ValueError("the device is in charge: expected that it had handed back")
         ledger, state = self.ledger, self.state
         held = ledger.rows.taken(np.arange(len(ledger.committed_len)))
@@ -163,8 +164,9 @@ class DeviceLedger:
     def _ask(self, *columns: torch.Tensor) -> None:
         self._ask_in_charge()
         for column in columns:
-            if column.dtype != torch.int64:
-                raise TypeError(f"a batch of {column.dtype}: expected int64")
+            if not isinstance(column, torch.Tensor) or column.dtype != torch.int64:
+                given = column.dtype if isinstance(column, torch.Tensor) else type(column).__name__
+                raise TypeError(f"a batch of {given}: expected int64, in a tensor")
             if column.ndim != 1 or not len(column) or len(column) != len(columns[0]):
                 shapes = [list(each.shape) for each in columns]
                 raise ValueError(f"a batch of shapes {shapes}: expected one entry for each member, and at least one")

@@ -22,6 +22,7 @@ OUT_OF_PAGES, WRONG_ROW, WRONG_LENGTH, TOO_MANY = (
 
 def decode(state: DeviceState, plan: Plan, rows: torch.Tensor) -> torch.Tensor:
     """As device_torch.decode. int64 [batch]"""
+    rows = rows.contiguous()  # a kernel reads from an address on
     out = torch.empty_like(rows)
     _decode[(1,)](
         rows, out, state.stack, state.head, state.live, state.seq_lens, state.lanes, state.err, state.tensors.columns,
@@ -33,6 +34,7 @@ def decode(state: DeviceState, plan: Plan, rows: torch.Tensor) -> torch.Tensor:
 
 def extend(state: DeviceState, plan: Plan, rows: torch.Tensor, stops: torch.Tensor, tokens_max: int) -> torch.Tensor:
     """As device_torch.extend. int64 [tokens_max]"""
+    rows, stops = rows.contiguous(), stops.contiguous()
     out = torch.zeros(tokens_max, dtype=torch.int64, device=rows.device)
     members = torch.empty((5, len(rows)), dtype=torch.int64, device=rows.device)
     _book[(1,)](

@@ -22,7 +22,8 @@ but for recency and what it had evicted by then:
     DoubleFree   a page or a row would go back that is not taken; its text names it
     ValueError   a row that is not held or stands there twice, a length out of order, a prefix that nobody has locked;
                  its text says what was expected
-    TypeError    tokens that are not int32, for cut off they would meet in the cache; lengths that are no integers
+    TypeError    tokens that are not int32, for cut off they would meet in the cache; rows or lengths that are no
+                 integers, prefixes that are none
 """
 
 from __future__ import annotations
@@ -231,7 +232,8 @@ class Ledger:
     def checkpoint(self, row: int, tokens: npt.ArrayLike, upto: int, namespace: Hashable = None) -> Pages:
         """The whole pages of [0, upto) pass from the row to the cache; it reads them from there, under its lock.
 
-        tokens: those of the row, int32, at least `upto` of them. Where the cache has a prefix already its pages are the
+        tokens: those of the row, int32, at least `upto` of them; ValueError if the cache has its first protected_len
+        under other ones, or in another namespace. Where the cache has a prefix already its pages are the
         ones that stay: the row's own are freed, and returned, and the row lists the cache's. protected_len is upto
         without a page in part; it never shrinks.
         """
@@ -247,7 +249,11 @@ class Ledger:
         line = row * self.plan.width
         own = self.mirror[line : line + end].copy()
         self.pages.check(own[begin:])
-        there, node = self.cache.insert(key, namespace, own)
+        found = self.cache.match(key, namespace)
+        if not np.array_equal(found.pages[:begin], own[:begin]):
+            known = begin * self.plan.page_size
+            raise ValueError(f"row {row}: expected the tokens and the namespace that its first {known} are cached by")
+        there, node = self.cache.insert_behind(found, key, namespace, own)
         duplicates, kept = own[begin : len(there)], there[begin:]
         if len(duplicates):
             self.pages.give(duplicates)
@@ -362,7 +368,11 @@ class Ledger:
         self.locked[row] = node
 
     def _ask_admitted(self, prefixes: Sequence[Prefix]) -> None:
-        for node, count in Counter(prefix.node for prefix in prefixes).items():
+        try:
+            counts = Counter(prefix.node for prefix in prefixes)
+        except AttributeError:
+            raise TypeError("something that is no prefix: expected what admit has returned, each by itself") from None
+        for node, count in counts.items():
             if self.waiting.get(node, 0) < count:
                 raise ValueError("a prefix that is not locked: expected one that was admitted, and used once")
 
@@ -387,7 +397,10 @@ def _batch(*columns: Any) -> list[Ints]:
     given = [np.asarray(column) for column in columns]
     if any(column.ndim != 1 or len(column) != len(given[0]) for column in given):
         raise ValueError(f"a batch of shapes {[column.shape for column in given]}: expected one entry for each member")
-    return [column.astype(np.int64, casting="same_kind" if len(column) else "unsafe") for column in given]
+    for column in given:
+        if len(column) and column.dtype.kind not in "iu":
+            raise TypeError(f"a batch of {column.dtype}: expected integers")
+    return [column.astype(np.int64) for column in given]
 
 
 def _ask_prefixes(prefixes: Sequence[Prefix], starting: Any) -> None:

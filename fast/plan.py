@@ -75,5 +75,5 @@ class Plan:
     def reserved(self, committed: Ints, allocated: Ints, tokens: Ints) -> Ints:
         """How far slots reach when `tokens` beyond committed have some: to a page's end, never less far than now,
         never past the row."""
-        reach = self.pages_for(committed + tokens) * self.page_size
+        reach = self.pages_for(committed + np.minimum(tokens, self.context_len)) * self.page_size
         return np.minimum(np.maximum(allocated, reach), self.context_len)

@@ -34,7 +34,8 @@ def key_of(tokens: npt.ArrayLike) -> bytes:
 
 
 class Prefix(NamedTuple):
-    """What was found of a key. pages: in order, int32 [n]. node: where it ends; valid once locked."""
+    """What was found of a key. pages: in order, int32 [n], often the tree's own array: not to be written to. node:
+    where it ends; valid once locked."""
 
     pages: Pages
     node: Node
@@ -88,7 +89,10 @@ class PrefixCache:
         Returns the pages of it that were there before, and stay, so that the ones given for them are duplicates; and
         the node where all of the key ends now.
         """
-        found = self.match(key, namespace)
+        return self.insert_behind(self.match(key, namespace), key, namespace, pages)
+
+    def insert_behind(self, found: Prefix, key: bytes, namespace: Hashable, pages: Pages) -> Prefix:
+        """As insert, of a key that was just matched."""
         there = len(found.pages)
         if there == len(pages):
             return found

@@ -44,7 +44,9 @@ class Inconsistent(Exception):
 
 
 def selfcheck(ledger: Ledger) -> None:
-    """Raises Inconsistent for the first law that does not hold."""
+    """Raises Inconsistent for the first law that does not hold; ValueError while the device is in charge."""
+    if ledger.lent:
+        raise ValueError("the device is in charge of the rows: expected that it had handed back")
     for inconsistent in _Check(ledger).laws():
         raise inconsistent
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -40,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Settle the parts, print a line a verdict. Exit 1 if one does not hold, or is not as STATUS.md lists it."""
     names = chosen(args.part, args.deep)
-    if args.json not in (None, STDOUT) and not Path(args.json).absolute().parent.is_dir():
-        raise WrongInput(f"--json {args.json}: expected a file in a folder that exists")
+    if args.json not in (None, STDOUT):
+        _ask_file(args.json)
     verdicts = _settled(names, args.quiet or not sys.stderr.isatty())
     other = differences(verdicts, names)
     if args.json != STDOUT:
@@ -50,13 +51,22 @@ def run(args: argparse.Namespace) -> int:
         print(summary(verdicts))
         for difference in other:
             print(f"NOT AS LISTED  {difference}")
-    if args.json:
+    if args.json is not None:
         text = json.dumps([each._asdict() for each in verdicts], indent=1) + "\n"
         if args.json == STDOUT:
             print(text, end="")
         else:
             write_whole(args.json, [text])
     return 1 if other or not all(verdict.holds for verdict in verdicts) else 0
+
+
+def _ask_file(name: str) -> None:
+    """Raises WrongInput, before the minutes that the rest takes, unless it can be written."""
+    path = Path(name).absolute()
+    if not name or not path.parent.is_dir() or path.is_dir():
+        raise WrongInput(f"--json {name or repr(name)}: expected a file in a folder that exists")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise WrongInput(f"--json {name}: expected a file that may be written")
 
 
 def _settled(names: list[str], quiet: bool) -> list[Verdict]:

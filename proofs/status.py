@@ -41,9 +41,19 @@ def table(verdicts: Iterable[Verdict]) -> str:
 
 
 def _rows() -> list[str]:
-    """The lines of STATUS.md that list a verdict."""
-    lines = STATUS.read_text(encoding="utf-8").splitlines() if STATUS.exists() else []
-    return [line for line in lines if line.startswith("| ") and line.count(" | ") == 2 and "| asked |" not in line]
+    """The lines of STATUS.md that list a verdict. WrongInput if it cannot be read."""
+    try:
+        lines = STATUS.read_text(encoding="utf-8").splitlines() if STATUS.exists() else []
+    except UnicodeDecodeError as error:
+        raise WrongInput(f"{STATUS}: byte {error.start}: expected UTF-8") from None
+    except OSError as error:
+        raise WrongInput(f"{STATUS}: {error.strerror}, expected the list of what is settled") from None
+    return [line for line in lines if line.startswith("| ") and len(_cells(line)) == 3 and "| asked |" not in line]
+
+
+def _cells(line: str) -> list[str]:
+    """A name, a claim and words, in a line that `table` wrote."""
+    return line.strip().removeprefix("| ").removesuffix(" |").split(" | ")
 
 
 def part_of(name: str) -> str:
@@ -58,8 +68,7 @@ def listed() -> dict[str, str]:
 
 def _listed() -> dict[str, tuple[str, str]]:
     """Of each verdict that STATUS.md lists, its words and its claim."""
-    cells = ([cell.strip() for cell in line.strip("|").split("|")] for line in _rows())
-    return {name: (words, claim) for name, claim, words in cells}
+    return {name: (words, claim) for name, claim, words in map(_cells, _rows())}
 
 
 def differences(verdicts: Iterable[Verdict], names: Iterable[str]) -> list[str]:
@@ -81,19 +90,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="compare only")
     parser.add_argument("--deep", action="store_true", help="what takes minutes, too")
     args = parser.parse_args(argv)
-    names = chosen((), deep=args.deep)
     try:
-        verdicts = list(settle(names, lambda name: None))
+        return _write(args.deep, args.check)
     except WrongInput as wrong:
         print(f"status: {wrong}", file=sys.stderr)
-        return 2
+    except OSError as error:  # a full disk, a folder that may not be written
+        print(f"status: {error.filename or 'output'}: {error.strerror}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("status: interrupted", file=sys.stderr)
+    return 2
+
+
+def _write(deep: bool, check: bool) -> int:
+    """Settle, and write or compare. check: compare."""
+    names = chosen((), deep=deep)
+    _rows()  # whether it can be read, before the minutes that the rest takes
+    verdicts = list(settle(names, lambda name: None))
     for verdict in verdicts:
         if not verdict.holds:
             print(f"{verdict.name}: {verdict.words}")
     if not all(verdict.holds for verdict in verdicts):
         return 1
     text = table(verdicts)
-    if not args.check:
+    if not check:
         write_whole(STATUS, [text])
         return 0
     if STATUS.exists() and STATUS.read_text(encoding="utf-8") == text:

@@ -11,7 +11,8 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
+from signal import SIG_IGN, SIGINT, signal
 from typing import NamedTuple
 
 from kvledger.proofs.verdict import Progress, Verdict
@@ -37,13 +38,19 @@ def settle(progress: Progress) -> Iterator[Verdict]:
     """One verdict a world, on every core at once; and that each situation is reached in some world."""
     order = [*LONG, *(name for name in WORLDS if name not in LONG)]
     reached: set[str] = set()
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("spawn")) as pool:
+    cores, context = len(os.sched_getaffinity(0)), get_context("spawn")
+    with ProcessPoolExecutor(cores, context, signal, (SIGINT, SIG_IGN)) as pool:  # who waits is interrupted
         begun = {name: pool.submit(search, f"worlds: {name}", name) for name in order}
-        for name in WORLDS:
-            progress(f"worlds: {name}")
-            found = begun[name].result()
-            reached |= found.reached
-            yield found.verdict
+        try:
+            for name in WORLDS:
+                progress(f"worlds: {name}")
+                found = begun[name].result()
+                reached |= found.reached
+                yield found.verdict
+        except BaseException:  # interrupted, or nobody asks on: the pool would search all worlds to their end
+            for child in active_children():
+                child.terminate()
+            raise
     yield settle_situations(reached)
 
 

@@ -23,13 +23,16 @@ import resource
 import sys
 from collections import Counter, deque
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from signal import SIGKILL
 from types import FunctionType
-from typing import Any
+from typing import IO, Any
 
 from tqdm import tqdm
 
+from kvledger.spec.world import WrongInput
 from kvledger.tests.law.mutants import Mutant, mutants
 from kvledger.tests.law.questions import ASKERS, Question, answer_of, questions
 from kvledger.tests.law.unchanged import UNCHANGED
@@ -61,30 +64,40 @@ def noticed(every: list[Mutant], asked: list[tuple[Question, object]]) -> Iterat
     """By whom each is noticed, and about what; NOBODY. Each in a process of its own, as many at once as there are
     cores."""
     gc.freeze()  # what the children read need not be copied for them
-    running: deque[tuple[Mutant, int, int]] = deque()
-    for mutant in [*every, None]:
-        while running and (mutant is None or len(running) >= len(os.sched_getaffinity(0))):
-            yield _ended(*running.popleft())
-        if mutant is not None:
-            running.append((mutant, *_begun(mutant, asked)))
+    running: deque[tuple[Mutant, int, IO[str]]] = deque()
+    try:
+        for mutant in [*every, None]:
+            while running and (mutant is None or len(running) >= len(os.sched_getaffinity(0))):
+                found = _ended(*running[0])
+                running.popleft()
+                yield found
+            if mutant is not None:
+                running.append((mutant, *_begun(mutant, asked)))
+    finally:  # interrupted, or nobody asks on
+        for _, child, _ in running:
+            with suppress(OSError):
+                os.kill(child, SIGKILL)
+                os.waitpid(child, 0)
 
 
-def _begun(mutant: Mutant, asked: list[tuple[Question, object]]) -> tuple[int, int]:
+def _begun(mutant: Mutant, asked: list[tuple[Question, object]]) -> tuple[int, IO[str]]:
     """A process that asks, and where to read what it finds."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        os.close(reading)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        os.write(writing, _first(mutant, asked).encode())
-        os._exit(0)
+        try:
+            os.close(reading)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            os.write(writing, _first(mutant, asked).encode())
+        finally:  # whatever is raised: what the parent has not yet printed is the parent's to print
+            os._exit(0)
     os.close(writing)
-    return child, reading
+    return child, os.fdopen(reading)
 
 
-def _ended(mutant: Mutant, child: int, reading: int) -> tuple[Mutant, str, str]:
+def _ended(mutant: Mutant, child: int, said: IO[str]) -> tuple[Mutant, str, str]:
     """What it found; one that ran into a limit says nothing."""
-    with os.fdopen(reading) as said:
+    with said:
         who, _, about = said.read().partition(" ")
     os.waitpid(child, 0)
     return mutant, who or "limits", about
@@ -111,15 +124,30 @@ def every_mutant() -> Iterator[Mutant]:
 
 
 def main() -> int:
-    """The table. Exit 1: a mutant goes unnoticed that is not listed, or a listed one does not."""
+    """The table. Exit 1: a mutant goes unnoticed that is not listed, or a listed one does not. 2: wrong use."""
+    try:
+        return _table()
+    except WrongInput as wrong:
+        print(f"operators: {wrong}", file=sys.stderr)
+    except BrokenPipeError:  # nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        print("operators: interrupted", file=sys.stderr)
+    return 2
+
+
+def _table() -> int:
     parser = argparse.ArgumentParser(prog="python -m kvledger.tests.law.operators", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--only", metavar="TEXT", help="the mutants whose function, line or change has this text in it")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="one mutant in N; all, unless told")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     args = parser.parse_args()
-    every = [each for each in every_mutant() if (args.only or "") in "\n".join(each.key)]
-    every = every[:: max(args.every, 1)]
+    if args.every < 1:
+        raise WrongInput(f"--every {args.every}: expected at least 1")
+    every = [each for each in every_mutant() if (args.only or "") in "\n".join(each.key)][:: args.every]
+    if not every:
+        raise WrongInput(f"--only {args.only}: expected a text that the function, line or change of a mutant has in it")
     asked = [(question, answer_of(question)) for question in questions()]
     by, wrong = Counter[str](), 0
     bar = partial(tqdm, total=len(every), unit=" mutants", leave=False, disable=args.quiet or not sys.stderr.isatty())

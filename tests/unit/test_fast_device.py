@@ -260,6 +260,8 @@ def test_the_host_says_at_once_what_it_can_see() -> None:
     wrong: list[tuple[type[Exception], str, Callable[..., Any], list[Any]]] = [
         (TypeError, "a batch of torch.int32: expected int64", device.decode, [ints(1).int()]),
         (TypeError, "a batch of torch.bool: expected int64", device.cut, [ints(1), ints(1).bool()]),
+        (TypeError, "a batch of ndarray: expected int64, in a tensor", device.decode, [np.array([1])]),
+        (TypeError, "a batch of list: expected int64, in a tensor", device.cut, [ints(1), [1]]),
         (ValueError, r"shapes \[\[1\], \[2\]\]: expected one entry", device.extend, [ints(1), ints(7, 8), 2]),
         (ValueError, r"shapes \[\[0\], \[0\]\]: expected one entry", device.release, [ints()]),
         (ValueError, r"shapes \[\[\], \[\]\]: expected one entry", device.decode, [ints(1)[0]]),

@@ -139,6 +139,20 @@ def test_dead_lanes_change_nothing_at_all(page_size: int) -> None:
     assert everything(device) == before and device.errors() == ()
 
 
+def test_another_does_not_take_over_meanwhile() -> None:
+    """All rows are held, so the books alone would let it: it would have the same rows, and no free page."""
+    ledger = a_ledger(rows=2)
+    started(ledger, 6, 3)
+    device, other = in_charge(ledger), DeviceLedger(ledger)
+    before = everything(device)
+    with pytest.raises(ValueError, match="the device is in charge: expected that it had handed back"):
+        other.take_over()
+    assert everything(device) == before and not other.in_charge
+    assert device.hand_back() == ()
+    other.take_over()
+    assert other.decode(ints(1)).tolist() == [10] and other.hand_back() == ()
+
+
 def test_the_host_leaves_the_rows_alone_meanwhile() -> None:
     """Whatever it is asked of a row raises, and works again once the device has handed back."""
     device = of_three()

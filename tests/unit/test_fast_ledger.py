@@ -196,7 +196,10 @@ def test_what_is_out_of_order_is_named() -> None:
         (ValueError, "expected one entry for each member", ledger.extend, [1, 2], [8]),
         (ValueError, "expected one entry for each member", ledger.decode, 1),
         (TypeError, "cannot be interpreted as an integer", ledger.extend, [1], [7.5]),
-        (TypeError, "Cannot cast", ledger.extend, [1, 2], [7.5, 4]),
+        (TypeError, "a batch of float64: expected integers", ledger.extend, [1, 2], [7.5, 4]),
+        (TypeError, "a batch of bool: expected integers", ledger.release, np.array([True])),  # a mask is no row 1
+        (TypeError, "something that is no prefix: expected what admit has", ledger.extend, [0], [3], nothing),
+        (TypeError, "something that is no prefix: expected what admit has", ledger.defer, [nothing]),
         (ValueError, "row 1: expected at least one token", ledger.reserve, [1], [0]),
         (ValueError, "row 3: expected at least one token, and no more", ledger.commit, [3], [4]),
         (ValueError, "row 1: expected a length from protected_len", ledger.cut, [1], [7]),
@@ -208,6 +211,34 @@ def test_what_is_out_of_order_is_named() -> None:
     ]
     for error, says, call, *args in wrong:
         refused(ledger, error, says, call, *args)
+
+
+def test_a_checkpoint_under_other_tokens_is_refused() -> None:
+    """Of either row 8 tokens are cached, in a namespace of its own. Under any other key their pages would be cached
+    twice, or the row would read pages whose lock is on another path."""
+    ledger = a_ledger()
+    one, other = started(ledger, 13, 13)
+    ledger.checkpoint(one, tokens(8), 8, "lora")
+    ledger.checkpoint(other, tokens(8, first=50), 8)
+    wrong: list[tuple[int, npt.NDArray[np.int32], str | None]] = [
+        (one, tokens(13), None),  # the namespace forgotten
+        (one, tokens(13, first=1), "lora"),
+        (one, tokens(13, first=50), None),  # as long, and cached, but the other row's
+        (other, tokens(13), "lora"),
+    ]
+    for row, given, namespace in wrong:
+        says = f"row {row}: expected the tokens and the namespace that its first 8 are cached by"
+        refused(ledger, ValueError, says, ledger.checkpoint, row, given, 13, namespace)
+    ledger.checkpoint(one, tokens(13), 13, "lora")
+    assert ledger.protected_len[one] == 12
+    holds(ledger)
+
+
+def test_drafts_beyond_all_numbers_are_to_the_end_of_the_row() -> None:
+    """A row of 30 columns with 9 tokens: 21 more, however many are asked for."""
+    for asked in (21, 2**31, 2**63 - 1):
+        ledger = a_ledger()
+        assert ledger.reserve(started(ledger, 9), [asked]).counts.tolist() == [21]
 
 
 def test_a_row_that_is_full_is_not_decoded() -> None:

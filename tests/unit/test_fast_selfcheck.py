@@ -12,6 +12,7 @@ pytest.importorskip("torch", reason="fast needs torch: pip install 'kvledger[fas
 import numpy as np
 
 from kvledger.fast.backend import make
+from kvledger.fast.device import DeviceLedger
 from kvledger.fast.ledger import Ledger
 from kvledger.fast.pages import TAKEN
 from kvledger.fast.prefix_cache import Node
@@ -238,6 +239,17 @@ def test_a_lock_that_no_row_has_is_that_of_who_was_admitted() -> None:
         selfcheck(ledger)
     ledger.waiting[waits.node] = 1
     ledger.defer(waits)
+    selfcheck(ledger)
+
+
+def test_there_is_nothing_to_look_at_while_the_device_is_in_charge() -> None:
+    """What is free is on the device then: the ledger's own books say that it is nobody's."""
+    ledger = busy()
+    device = DeviceLedger(ledger)
+    device.take_over()
+    with pytest.raises(ValueError, match="the device is in charge of the rows"):
+        selfcheck(ledger)
+    device.hand_back()
     selfcheck(ledger)
 
 

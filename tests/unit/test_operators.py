@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
+import signal
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -12,7 +16,7 @@ from kvledger.tests.law.mutants import Mutant, mutants
 from kvledger.tests.law.operators import NOBODY, every_mutant, noticed
 from kvledger.tests.law.questions import Question, answer_of, questions
 from kvledger.tests.law.unchanged import UNCHANGED
-from kvledger.tests.unit.written import ROOT
+from kvledger.tests.unit.written import ROOT, python
 
 KINDS = '''
 def f(a: Literal[1], b):
@@ -38,6 +42,15 @@ MADE = [
     "without return",
     "without g(max(a, b) + b)",
 ]
+
+INTERRUPTED = """
+import signal
+from kvledger.tests.law import operators
+from kvledger.tests.law.mutants import Mutant
+operators._first = lambda mutant, asked: signal.raise_signal(signal.SIGINT)
+print("before")
+print(*(who for _, who, _ in operators.noticed([Mutant("page", 1, "", "", "", compile("", "", "exec"))], [])))
+"""
 
 
 def test_each_kind_of_change_is_made(tmp_path: Path) -> None:
@@ -104,3 +117,54 @@ def test_what_runs_on_is_noticed(asked: list[tuple[Question, object]], monkeypat
     forever = compile("def demand(ledger, members):\n    while True: pass", "forever", "exec")
     stuck = Mutant("actions/taking", 1, "", "", "demand", forever)
     assert [who for _, who, _ in noticed([stuck], asked)] == ["limits"]
+
+
+def test_who_asks_no_further_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two mutants at once the first is told, and the second runs on: then nobody asks."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    begun: list[int] = []
+
+    def begin(mutant: Mutant, asked: list[tuple[Question, object]]) -> tuple[int, IO[str]]:
+        child, said = begin_one(mutant, asked)
+        begun.append(child)
+        return child, said
+
+    begin_one = operators._begun
+    monkeypatch.setattr(operators, "_begun", begin)
+    monkeypatch.setattr(operators, "_first", lambda mutant, _: "at once" if mutant.number == 1 else signal.pause())
+    two = [Mutant("page", number, "", "", "", compile("", "nothing", "exec")) for number in (1, 2)]
+    telling = noticed(two, [])
+    assert next(telling) == (two[0], "at", "once")
+    del telling
+    assert len(begun) == 2
+    left = []
+    for child in begun:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+            left.append(child)
+    assert left == []
+
+
+def test_an_interrupted_child_says_nothing() -> None:
+    """It ends where it is: what was printed before it began, and waits to be written, is written once."""
+    done = python("-c", INTERRUPTED)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "before\nlimits\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--every", "0"], "operators: --every 0: expected at least 1\n"),
+        (["--every", "-3"], "operators: --every -3: expected at least 1\n"),
+        (["--only", "no such text"], "operators: --only no such text: expected a text that the function, "),
+    ],
+)
+def test_wrong_use_costs_a_line(
+    words: list[str], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At once: nothing has been asked by then."""
+    monkeypatch.setattr("sys.argv", ["operators", *words])
+    monkeypatch.setattr(operators, "questions", lambda: pytest.fail("it was asked"))
+    assert operators.main() == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(says) and err.count("\n") == 1

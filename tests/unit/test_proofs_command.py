@@ -93,10 +93,20 @@ def test_a_part_that_stumbles_is_a_verdict(bench: Bench, monkeypatch: pytest.Mon
     [
         (["nothing"], "kvledger prove: part 'nothing': expected some of kernels, counting, cells, records, posts"),
         (["counting", "--json", "no/such/file"], "kvledger prove: --json no/such/file: expected a file in a folder"),
+        (["counting", "--json", "."], "kvledger prove: --json .: expected a file in a folder"),
+        (["counting", "--json", ""], "kvledger prove: --json '': expected a file in a folder"),
     ],
 )
 def test_wrong_use(bench: Bench, words: list[str], says: str) -> None:
     assert bench.complaint("prove", *words).startswith(says)
+
+
+def test_where_nothing_may_be_written_nothing_is_asked(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said at once, not after the minutes that the rest takes."""
+    monkeypatch.setattr("kvledger.proofs.command.settle", lambda *_: pytest.fail("it was asked"))
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    says = "kvledger prove: --json here.json: expected a file that may be written"
+    assert bench.complaint("prove", "counting", "--json", "here.json").startswith(says)
 
 
 @pytest.mark.parametrize("missing", ["z3", "crosshair"])
@@ -129,6 +139,45 @@ def test_the_table_is_written_and_compared(here: Path, capsys: pytest.CaptureFix
     assert status.main(["--check"]) == 1 and "have none" in capsys.readouterr().out
     here.write_text(first.replace("# Status", "# Proof"))
     assert status.main(["--check"]) == 1 and "other, words beside its lines" in capsys.readouterr().out
+
+
+def test_a_table_that_cannot_be_read_is_named(
+    here: Path, bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By either command, in one line, exit 2."""
+    here.write_bytes(b"| a | b | \xff |")
+    says = f"{here}: byte 10: expected UTF-8\n"
+    assert bench.complaint("prove", "counting") == f"kvledger prove: {says}"
+    assert status.main([]) == 2 and capsys.readouterr().err == f"status: {says}"
+    here.unlink()
+    here.mkdir()
+    says = f"{here}: Is a directory, expected the list of what is settled\n"
+    assert bench.complaint("prove", "counting") == f"kvledger prove: {says}"
+    assert status.main(["--check"]) == 2 and capsys.readouterr().err == f"status: {says}"
+
+
+@pytest.mark.parametrize("line", ["| a | b|c | d |", "| a |", "| | b | c |", "| a | b | c | d |"])
+def test_a_line_that_is_none_of_the_table_is_a_difference_at_most(here: Path, line: str) -> None:
+    here.write_text(line + "\n", encoding="utf-8")
+    listed = {"a": "d"} if "b|c" in line else {}
+    assert status.listed() == listed and status.main(["--check"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("raised", "says"),
+    [
+        (KeyboardInterrupt(), "status: interrupted\n"),
+        (PermissionError(13, "Permission denied", "there"), "status: there: Permission denied\n"),
+    ],
+)
+def test_what_stops_the_table_costs_a_line(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raised: BaseException, says: str
+) -> None:
+    def stops(*_: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(status, "write_whole", stops)
+    assert status.main([]) == 2 and capsys.readouterr().err == says
 
 
 def test_what_is_not_settled_is_never_written(

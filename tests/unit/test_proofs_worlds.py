@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from multiprocessing import active_children
+from multiprocessing.process import BaseProcess
+from signal import SIGTERM
 
 import pytest
 
@@ -40,6 +43,19 @@ def test_the_named_worlds_hold_and_are_listed(monkeypatch: pytest.MonkeyPatch) -
     less = verdicts[0]._replace(words=verdicts[0].words.replace("675", "674"))
     wrong = [line for line in differences([less], ["worlds"]) if line.startswith("worlds: TINY_A: ")]
     assert len(wrong) == 1 and "675" in wrong[0] and "674" in wrong[0]
+
+
+def test_who_is_interrupted_does_not_wait_for_the_other_worlds() -> None:
+    """Whoever searched was ended; otherwise it would have come to the end of its worlds, and to exit code 0."""
+    searching: list[BaseProcess] = []
+
+    def interrupted(_: str) -> None:
+        searching.extend(active_children())
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(worlds.settle(interrupted))
+    assert searching and {child.exitcode for child in searching} == {-SIGTERM}
 
 
 def test_the_large_worlds_are_listed() -> None:

@@ -54,7 +54,7 @@ class Both:
             chosen = self.lanes(range(1, self.world.rows + 1))
             begins = [int(state.seq_lens[row]) if 0 < row <= self.world.rows else 0 for row in chosen.tolist()]
             steps = [draw.choice([1, 1, 2, 5, 17, 64, 130]) * draw.choice([1] * 30 + [0, -1]) for _ in begins]
-            stops = torch.tensor([begin + step for begin, step in zip(begins, steps, strict=True)])
+            stops = self.laid([begin + step for begin, step in zip(begins, steps, strict=True)])
             self.same("extend", chosen, stops, max(1, int((stops - torch.tensor(begins)).sum()) + draw.randint(-1, 40)))
         if draw.random() < 0.3 and held:
             self.same("release", torch.tensor(draw.sample(held, draw.randint(1, len(held)))))
@@ -71,7 +71,11 @@ class Both:
         if self.draw.random() < 0.05:
             lanes[0] = self.draw.choice([-1, self.world.rows + 1, 2**40, *chosen])
         self.draw.shuffle(lanes)
-        return torch.tensor(lanes)
+        return self.laid(lanes)
+
+    def laid(self, numbers: list[int]) -> torch.Tensor:
+        """These numbers, one behind the other in memory, or with others between them."""
+        return torch.tensor(numbers).repeat_interleave(2)[::2] if self.draw.random() < 0.5 else torch.tensor(numbers)
 
     def same(self, name: str, *given: Any) -> bool:
         """Whether the call was refused; on both routes the same came back, and stands in every tensor of the state."""
