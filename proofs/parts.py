@@ -38,7 +38,7 @@ def chosen(names: Iterable[str], deep: bool) -> list[str]:
     for name in names:
         if name not in PARTS:
             raise WrongInput(f"part {name!r}: expected some of {', '.join(PARTS)}")
-    return list(names) or [name for name, part in PARTS.items() if deep or not part.deep]
+    return list(dict.fromkeys(names)) or [name for name, part in PARTS.items() if deep or not part.deep]
 
 
 def settle(names: Iterable[str], progress: Progress) -> Iterator[Verdict]:
