@@ -21,7 +21,7 @@ HELP = f"""parts:
 {chr(10).join(f"  {name:10}{part.sentence}{' (minutes: --deep)' if part.deep else ''}" for name, part in PARTS.items())}
 
 examples:
-  kvledger prove                   everything that is settled in a minute
+  kvledger prove                   everything that is settled in two minutes
   kvledger prove cells records     two parts of it
   kvledger prove --deep            everything
   kvledger prove --json -          the verdicts, as JSON

@@ -52,7 +52,6 @@ class Step(NamedTuple):
     function: str | None
     arguments: tuple[str, ...]
     books: Callable[[Records, Any], tuple[Term, ...]]
-    also: Mapping[str, Callable[[Records, Any, Term], Term]] = {}  # of s, parameters, and any holder of the state after
 
 
 def _inside(s: Records, p: Any) -> tuple[Term, ...]:
@@ -89,7 +88,8 @@ def _nobody_holds(s: Records, row: Term) -> Term:
 
 
 class Law(NamedTuple):
-    """Of every one or two holders: body(state, *holders). says: where it is false, of their records, in words."""
+    """Of every holder, of every two, or of none: body(state, *holders). says: where it is false, of their records, in
+    words."""
 
     holders: int
     body: Callable[..., Term]
@@ -112,14 +112,11 @@ def laws(lawful: Derived) -> dict[str, Law]:
     def is_lawful(s: Records, holder: Term) -> Term:
         return lawful.result(0, *s.of(holder), SIZE)
 
-    def one(h: int, record: Record) -> str:
-        return f"holder {h} has {said_of_record(record)}"
-
     return {
-        REC_1: Law(1, lambda s, h: z3.If(s.holds(h), s.allocated(h) > 0, is_lawful(s, h)), one),
-        "REC-2 ladder": Law(1, lambda s, h: z3.Implies(s.holds(h), is_lawful(s, h)), one),
+        REC_1: Law(1, lambda s, h: z3.If(s.holds(h), s.allocated(h) > 0, is_lawful(s, h)), _has),
+        "REC-2 ladder": Law(1, lambda s, h: z3.Implies(s.holds(h), is_lawful(s, h)), _has),
         "REC-2 ladder, within the row": Law(
-            1, lambda s, h: z3.Implies(s.holds(h), s.allocated(h) <= CONTEXT_LEN), one
+            1, lambda s, h: z3.Implies(s.holds(h), s.allocated(h) <= CONTEXT_LEN), _has
         ),
         "ROW-1 one-holder": Law(
             2,
@@ -127,6 +124,10 @@ def laws(lawful: Derived) -> dict[str, Law]:
             lambda h, mine, g, theirs: f"holders {h} and {g} hold row {mine.row}",
         ),
     }  # fmt: skip
+
+
+def _has(h: int, record: Record) -> str:
+    return f"holder {h} has {said_of_record(record)}"
 
 
 class Question(NamedTuple):
@@ -183,9 +184,7 @@ def settle_books(record: ModuleType, all_laws: Mapping[str, Law]) -> Verdict:
     began, many, idle = time.process_time(), 0, list[str]()
     for name, step in STEPS.items():
         q = question(step, record)
-        goals = [law.small(q.after) for law in all_laws.values()]
-        if step.function is None:
-            goals.append(_taken_over(q))
+        goals = [law.small(q.after) for law in [*all_laws.values(), *own_laws(step, q).values()]]
         parts = Noting().parts(z3.And(*q.books)) if q.books else []
         many += len(parts)
         for part in parts:
@@ -197,6 +196,17 @@ def settle_books(record: ModuleType, all_laws: Mapping[str, Law]) -> Verdict:
         "no fact of the books is idle: without it, or with a bound one wider, a law fails in a small world",
         in_words(many, idle, "fact", "facts"), not idle, time.process_time() - began,
     )  # fmt: skip
+
+
+def own_laws(step: Step, q: Question) -> dict[str, Law]:
+    """What is owed after this step alone."""
+    if step.function == "release":
+        row = q.state.row(q.parameters["holder"])
+        return {"nobody holds the row": Law(1, lambda s, h: z3.Implies(s.holds(h), s.row(h) != row), _has)}
+    if step.function is None:
+        words = "the taker has not what the holder had, or the holder still has it"
+        return {"SES-1 session-takes-over": Law(0, lambda s: _taken_over(q), lambda: words)}
+    return {}
 
 
 def _taken_over(q: Question) -> Term:
@@ -211,16 +221,12 @@ def verdict(title: str, step: Step, module: ModuleType, all_laws: Mapping[str, L
     began = time.process_time()
     q = question(step, module)
     holders = z3.Ints("holder!a holder!b")
-    goals = {name: law.body(q.after, *holders[: law.holders]) for name, law in all_laws.items()}
-    if step.function == "release":
-        row = q.state.row(q.parameters["holder"])
-        goals["nobody holds the row"] = z3.Implies(q.after.holds(holders[0]), q.after.row(holders[0]) != row)
-    if step.function is None:
-        goals["SES-1 session-takes-over"] = _taken_over(q)
+    owed = {**all_laws, **own_laws(step, q)}
+    goals = {name: law.body(q.after, *holders[: law.holders]) for name, law in owed.items()}
     asked = ask([*(law.of(q.state) for law in all_laws.values()), SIZE >= 1, *q.books, q.enabled], goals)
     told = []
     for goal in list(asked.open):
-        found = counterexample(title, step, q, all_laws, goal) if goal in all_laws else None
+        found = counterexample(title, q, all_laws, owed[goal])
         told.append(f"{goal}: {found or 'no counterexample in a small world'}")
         asked.open[goal] = "sat" if found else asked.open[goal]
     happens = q.state.holds(q.parameters["holder"]) if step.function is None else q.enabled
@@ -245,9 +251,8 @@ def _small(q: Question, all_laws: Mapping[str, Law], least: int = 0) -> Iterator
             yield z3.Or(*(q.parameters[name] == holder for holder in HOLDERS))
 
 
-def counterexample(title: str, step: Step, q: Question, all_laws: Mapping[str, Law], goal: str) -> str | None:
+def counterexample(title: str, q: Question, all_laws: Mapping[str, Law], law: Law) -> str | None:
     """A lawful state of a small world from which the step breaks this law, in words."""
-    law = all_laws[goal]
     model = model_of(*_small(q, all_laws), q.enabled, z3.Not(law.small(q.after)))
     if model is None:
         return None

@@ -54,9 +54,10 @@ def settle_steps(progress: Progress) -> Iterator[Verdict]:
         goals = prove(step)
         missing = [case for case in step.cases if witness(step, case) is None]
         words = f"settled for every size ({len(LAWS)} goals, {_counted(len(step.cases), 'witness', 'witnesses')})"
-        if goals.open or missing:
-            words = "; ".join([*_open(goals), *(f"no witness of {case}" for case in missing)])
         found = refute(step) if goals.open else None
+        if goals.open or missing:
+            said = [not_settled(goals, found.law if found else None)] * bool(goals.open)
+            words = "; ".join([*said, *(f"no witness of {case}" for case in missing)])
         yield Verdict(
             f"rows: {name}", f"{step.sentence} ({step.acts}); every law of the rows holds after", words,
             not goals.open and not missing, time.process_time() - began, found.words if found else "", goals.slowest,
@@ -80,7 +81,7 @@ def settle_what_follows(progress: Progress) -> Verdict:
     """That the laws say what they are there for."""
     progress("rows: what follows")
     goals = prove_what_follows()
-    words = "; ".join(_open(goals)) or f"settled for every size ({len(FOLLOWS)} goals)"
+    words = not_settled(goals, None) if goals.open else f"settled for every size ({len(FOLLOWS)} goals)"
     claim = "; ".join(sentence for sentence, _ in FOLLOWS.values())
     return Verdict("rows: what follows", claim, words, not goals.open, goals.seconds, "", goals.slowest)
 
@@ -107,8 +108,10 @@ def _tied(tied: Tied, name: str, seconds: float) -> Verdict:
     return Verdict(name, claim, words, tied.failed is None, seconds, tied.failed or "")
 
 
-def _open(goals: Goals) -> list[str]:
-    return [f"{law}: {answer}" for law, answer in goals.open.items()]
+def not_settled(goals: Goals, refuted: str | None) -> str:
+    """Of each goal that is open what Z3 said; but of the one that a small world refutes, that."""
+    said = (f"{law} {'refuted' if law == refuted else answer}" for law, answer in goals.open.items())
+    return f"not settled: {', '.join(said)}"
 
 
 def _counted(number: int, one: str, more: str) -> str:

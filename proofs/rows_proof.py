@@ -189,5 +189,8 @@ def _shown(
         return None
     law = broken_law(there, now)
     broken = "" if law is None else LAWS[law].broken(now, *there.culprit)
-    words = f"before: {in_words(there, was)}; after: {in_words(there, now)}" + (f": {broken}" if broken else "")
+    numbers = [f"{name} {value}" for name, value in parameters.items() if not isinstance(value, Mapping)]
+    asked = f"{step.acts} with {', '.join(numbers)}" if numbers else step.acts
+    words = f"before: {in_words(there, was)}; {asked}; after: {in_words(there, now)}"
+    words += f": {broken}" if broken else ""
     return Shown(before, parameters, after, law, words)

@@ -68,7 +68,8 @@ def page_in_words(s: Symbols, g: Term) -> str:
 
 
 def in_words(there: Explored, s: Symbols) -> str:
-    """A state in one line: who holds which pages, a page that is read under a lock with a star, and what is left."""
+    """A state in one line: who holds which pages, a page that is read under a lock with a star, whose turn is whose,
+    and what is left."""
     said, listed = [], set()
     for h in there.values["holder"]:
         if s.holds(h):
@@ -80,6 +81,7 @@ def in_words(there: Explored, s: Symbols) -> str:
             pages = [s.match(h, k) for k in range(s.found(h))]
             said.append(f"{h} is admitted with {_pages([f'{page}*' for page in pages])}")
             listed.update(pages)
+    said += [f"{h} is a turn of {s.of(h)}" for h in there.values["holder"] if s.lives(h) and s.talks(h)]
     for kind, name in NAME_OF.items():
         left = [str(g) for g in there.values["page"] if s.kind(g) == kind and (g not in listed or kind == FREE)]
         if left:

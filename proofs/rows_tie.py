@@ -90,11 +90,14 @@ def tie(name: str, every: int, *, most: int | None) -> Tied:
     def on_transition(before: Ledger, act: Action, answer: Granted | Refused, after: Ledger) -> None:
         done["seen"] += 1
         if done["seen"] % every == 0:
-            watched = watch(before, act, answer, after)
-            done["transitions"] += 1
-            for each in watched:
-                steps[each.step] += 1
-                done["changed"] += hold(each, draw, most)
+            try:
+                watched = watch(before, act, answer, after)
+                done["transitions"] += 1
+                for each in watched:
+                    steps[each.step] += 1
+                    done["changed"] += hold(each, draw, most)
+            except Misfit as misfit:
+                raise Misfit(f"{misfit}; in {name_of(act)}{tuple(act)}, answered {answer}") from None
 
     def on_state(ledger: Ledger, path: object) -> None:
         done["visited"] += 1

@@ -90,7 +90,7 @@ def _of_holder(ledger: Ledger, holder: Holder) -> str | None:
 
 
 def _of_session(ledger: Ledger, name: SessionId, session: Session) -> str | None:
-    """SES-1 to SES-4, as far as one state shows them."""
+    """SES-1 to SES-3, as far as one state shows them."""
     turn = session.turn
     stranger = turn is not None and (turn not in ledger.requests or ledger.requests[turn].session != name)
     if name in ledger.requests or stranger:

@@ -7,10 +7,10 @@ Of page.py, record.py, ledger.py, edit.py, action.py and actions/ in spec/, in e
 `and` becomes `or`, a `not` goes, + becomes -, of two in min or max one is taken, an integer is one more or less; a
 statement is not there. Who removes the `need` lines is `kvledger needs`.
 
-A mutant is noticed when one of many questions (questions.py) has another answer than the law as it stands. What nobody
-notices is a line that the law does not need, or no change: then it stands in unchanged.py, with the reason. A listed
-one that is noticed, or is not there, is an error, too. Each mutant runs in a process of its own, with limits; what runs
-into one is noticed.
+A mutant is noticed when one of many questions (questions.py says which and whose: kernels, answers, verdicts, writes,
+views) has another answer than the law as it stands, which is asked first, for a minute. What nobody notices is a line
+that the law does not need, or no change: then it stands in unchanged.py, with the reason. A listed one that is noticed,
+or is not there, is an error, too. Each mutant runs in a process of its own, with limits; what runs into one is noticed.
 """
 
 from __future__ import annotations

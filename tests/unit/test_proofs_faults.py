@@ -65,6 +65,15 @@ def test_a_fault_is_refuted(name: str) -> None:
         assert "unknown" not in verdict.words and "no counterexample" not in verdict.counterexample, verdict
 
 
+def test_what_is_owed_by_one_step_alone_is_told_too() -> None:
+    """A release that keeps the row: two holders' laws say so, and what only a release owes."""
+    _, record = with_fault(Fault("record", "release", "Record(None, ", "Record(record.row, ", "", ""))
+    [verdict] = [each for each in records.settle(print, record) if each.name == "records: release"]
+    assert "nobody holds the row refuted" in verdict.words
+    told = r"nobody holds the row: holder (\d), row (\d): .*; release page size \d: then holder \1 has row \2: .*"
+    assert any(re.fullmatch(told, line) for line in verdict.counterexample.splitlines()), verdict.counterexample
+
+
 def test_a_fault_that_does_not_fit_is_an_error() -> None:
     """Its words must stand in the function, once."""
     fault = FAULTS["unlocks nothing"]._replace(old="page.owner, 1")

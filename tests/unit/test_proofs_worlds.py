@@ -24,7 +24,13 @@ def test_a_world_by_itself_agrees_with_what_is_pinned() -> None:
     states, transitions, depth = COUNTS["TINY_B"]
     said = f"{states:,} states of world TINY_B, all; {transitions:,} transitions, depth {depth}, "
     assert found.verdict.holds and not found.verdict.counterexample
-    assert found.verdict.words == f"{said}{len(found.reached)} situations"
+    assert found.verdict.words == f"{said}{len(worlds.HELD)} rules, {len(found.reached)} situations"
+
+
+def test_the_rules_that_are_looked_at_are_those_that_can_fail() -> None:
+    """Of one state: what TAB-2 says of a row, but not which match was the longest, or what a refusal may change."""
+    assert {"ROW-1", "REC-2", "PAGE-2", "LOCK-1", "TAB-2", "TAG-1", "EVICT-1", "SES-3"} < worlds.HELD
+    assert not worlds.HELD & {"CACHE-1", "ATOM-1", "SES-4", "GUARD-1", "CACHE-6"} and len(worlds.HELD) == 15
 
 
 def test_the_named_worlds_hold_and_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +77,7 @@ def test_a_law_that_fails_is_told_with_the_path_to_it(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Edit, "release", lambda edit, holder: None)
     verdict, reached = worlds.search("worlds: TINY_B", "TINY_B")
     assert not verdict.holds and verdict.words == "a law fails in world TINY_B" and not reached
-    told = r"in a step after submit 'r0' .*, extend .*: SpecError: holder r0: REC-1, holds a row and does not live"
+    told = r"in (finish|abort) 'r0'.* after submit 'r0' .*, extend .*: SpecError: holder r0: REC-1, holds a row .*"
     assert re.fullmatch(told, verdict.counterexample), verdict.counterexample
 
 
@@ -82,7 +88,7 @@ def test_a_law_that_fails_on_the_way_to_a_state_that_was_seen(monkeypatch: pytes
     monkeypatch.setattr(Edit, "_count_child", lambda edit, parent, more: counts(edit, parent, max(more, 0)))
     verdict, _ = worlds.search("worlds: TINY_A", "TINY_A")
     assert not verdict.holds
-    assert re.fullmatch(r"in a step after submit .*: SpecError: key \d+ counts 1 children", verdict.counterexample)
+    assert re.fullmatch(r"in evict 1 after submit .*: SpecError: key \d+ counts 1 children", verdict.counterexample)
 
 
 def test_a_law_that_stumbles_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +99,8 @@ def test_a_law_that_stumbles_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(Edit, "submit", broken)
     verdict, _ = worlds.search("worlds: TINY_B", "TINY_B")
-    assert not verdict.holds and verdict.counterexample == "in a step after nothing: KeyError: 'no such page'"
+    told = "in a step that stumbles, after nothing: KeyError: 'no such page'"
+    assert not verdict.holds and verdict.counterexample == told
 
 
 def test_a_situation_that_no_world_reaches_is_named() -> None:
