@@ -16,9 +16,10 @@ import time
 from collections.abc import Iterable, Iterator
 
 from kvledger.proofs.conjuncts import in_words
+from kvledger.proofs.kernels import not_settled
 from kvledger.proofs.rows_faults import FAULTS
 from kvledger.proofs.rows_laws import FOLLOWS, LAWS
-from kvledger.proofs.rows_proof import Goals, idle, prove, prove_what_follows, refute, witness
+from kvledger.proofs.rows_proof import idle, prove, prove_what_follows, refute, witness
 from kvledger.proofs.rows_steps import STEPS
 from kvledger.proofs.rows_tie import Tied, tie
 from kvledger.proofs.verdict import Progress, Verdict
@@ -56,7 +57,8 @@ def settle_steps(progress: Progress) -> Iterator[Verdict]:
         words = f"settled for every size ({len(LAWS)} goals, {_counted(len(step.cases), 'witness', 'witnesses')})"
         found = refute(step) if goals.open else None
         if goals.open or missing:
-            said = [not_settled(goals, found.law if found else None)] * bool(goals.open)
+            refuted = {} if found is None or found.law is None else {found.law: "sat"}
+            said = [not_settled(goals.open | refuted)] * bool(goals.open)
             words = "; ".join([*said, *(f"no witness of {case}" for case in missing)])
         yield Verdict(
             f"rows: {name}", f"{step.sentence} ({step.acts}); every law of the rows holds after", words,
@@ -81,7 +83,7 @@ def settle_what_follows(progress: Progress) -> Verdict:
     """That the laws say what they are there for."""
     progress("rows: what follows")
     goals = prove_what_follows()
-    words = not_settled(goals, None) if goals.open else f"settled for every size ({len(FOLLOWS)} goals)"
+    words = not_settled(goals.open) if goals.open else f"settled for every size ({len(FOLLOWS)} goals)"
     claim = "; ".join(sentence for sentence, _ in FOLLOWS.values())
     return Verdict("rows: what follows", claim, words, not goals.open, goals.seconds, "", goals.slowest)
 
@@ -106,12 +108,6 @@ def _tied(tied: Tied, name: str, seconds: float) -> Verdict:
     )
     claim = "what an action writes is made of these steps, and the laws are those of spec/invariants.py in whole pages"
     return Verdict(name, claim, words, tied.failed is None, seconds, tied.failed or "")
-
-
-def not_settled(goals: Goals, refuted: str | None) -> str:
-    """Of each goal that is open what Z3 said; but of the one that a small world refutes, that."""
-    said = (f"{law} {'refuted' if law == refuted else answer}" for law, answer in goals.open.items())
-    return f"not settled: {', '.join(said)}"
 
 
 def _counted(number: int, one: str, more: str) -> str:

@@ -1,10 +1,13 @@
-"""Python with one expression changed, or one statement gone: what a careless hand might write. One at a time."""
+"""Python with one expression changed, or one statement gone: what a careless hand might write. One at a time.
+
+`mutants` are the law's; `expressions`, `standing` and `head` serve whoever makes others.
+"""
 
 from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -42,7 +45,7 @@ def mutants(path: Path, file: str) -> Iterator[Mutant]:
     for name, function in _functions(tree):
         statements = [node for node in ast.walk(function) if isinstance(node, ast.stmt) and node is not function]
         statements.sort(key=lambda node: node.lineno)
-        changed = ((each, change) for each in statements for change in _expressions(each))
+        changed = ((each, change) for each in statements for change in expressions(each, _others))
         dropped = (pair for parent in [function, *statements] for pair in _drops(parent))
         for statement, change in chain(changed, dropped):
             line = lines[statement.lineno - 1].strip()
@@ -61,23 +64,25 @@ def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
             yield from ((f"{node.name}.{each.name}", each) for each in node.body if isinstance(each, ast.FunctionDef))
 
 
-def _expressions(statement: ast.stmt) -> Iterator[str]:
+def expressions(statement: ast.stmt, others: Callable[[ast.expr, ast.AST], Iterator[ast.expr]]) -> Iterator[str]:
     """One expression of the statement is another one, as long as the iterator stands there. Not those of statements
-    inside it, and not what only says a type."""
+    inside it, and not what only says a type. others: what may stand in an expression's place, in this parent."""
     ahead: list[ast.AST] = [statement]
     while ahead:
         parent = ahead.pop()
         for name, value in ast.iter_fields(parent):
+            if name in ("annotation", "returns", "decorator_list"):
+                continue
             for at, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
-                if isinstance(node, ast.stmt) or not isinstance(node, ast.AST) or name == "annotation":
+                if isinstance(node, ast.stmt) or not isinstance(node, ast.AST):
                     continue
                 ahead.append(node)
-                for new in _others(node) if isinstance(node, ast.expr) else ():
-                    with _put(parent, name, at, node, ast.copy_location(new, node)):
-                        yield f"becomes {_head(statement)}"
+                for new in others(node, parent) if isinstance(node, ast.expr) else ():
+                    with standing(parent, name, at, node, ast.copy_location(new, node)):
+                        yield f"becomes {head(statement)}"
 
 
-def _others(node: ast.expr) -> Iterator[ast.expr]:
+def _others(node: ast.expr, parent: ast.AST) -> Iterator[ast.expr]:
     """What may stand in an expression's place."""
     match node:
         case ast.Compare(left, operators, rest):
@@ -103,8 +108,8 @@ def _drops(parent: ast.stmt) -> Iterator[tuple[ast.stmt, str]]:
         body = getattr(parent, field, [])
         for at, one in enumerate(body):
             if not hasattr(one, "body") and not _stays(one, parent):
-                with _put(parent, field, at, one, ast.copy_location(ast.Pass(), one)):
-                    yield one, f"without {_head(one)}"
+                with standing(parent, field, at, one, ast.copy_location(ast.Pass(), one)):
+                    yield one, f"without {head(one)}"
 
 
 def _stays(statement: ast.stmt, parent: ast.stmt) -> bool:
@@ -116,13 +121,13 @@ def _stays(statement: ast.stmt, parent: ast.stmt) -> bool:
     return False
 
 
-def _head(statement: ast.stmt) -> str:
+def head(statement: ast.stmt) -> str:
     """A statement in a line, without its body."""
     return ast.unparse(statement).splitlines()[0]
 
 
 @contextmanager
-def _put(parent: ast.AST, name: str, at: int | None, old: ast.AST, new: ast.AST) -> Iterator[None]:
+def standing(parent: ast.AST, name: str, at: int | None, old: ast.AST, new: ast.AST) -> Iterator[None]:
     """Another node in a node's place, for a while."""
 
     def put(node: ast.AST) -> None:

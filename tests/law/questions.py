@@ -54,9 +54,11 @@ NEAR, CALLS = 5, 3_000  # drawn: near answers of a call there, calls of a kernel
 # pages one is needed and no other page can be had: so seldom that each state is asked what an extend is answered.
 HARDLY = Declaration(capabilities=frozenset(), max_batch=1, declines=frozenset(OPTIONS))
 UNCHUNKED = replace(PLAIN, capabilities=PLAIN.capabilities - {"CHUNKED", "EVICT"}, declines=frozenset(OPTIONS))
-LEAVES = replace(PLAIN, capabilities=PLAIN.capabilities | {"DUPLICATES"}, max_batch=1)
-TALKS = replace(KEPT, capabilities=KEPT.capabilities | {"SESSIONS", "SPLIT_ADMIT"})
-BIGRAM_TALKS = replace(TALKING, key_lag=1)
+DUPLICATES = PLAIN.capabilities | {"DUPLICATES"}
+LEAVES = Declaration("keeps duplicates, leaves first", capabilities=DUPLICATES, max_batch=1)
+READERS = KEPT.capabilities | {"SESSIONS", "SPLIT_ADMIT"}
+TALKS = replace(KEPT, name="keeps duplicates and sessions", capabilities=READERS)
+BIGRAM_TALKS = replace(TALKING, name="bigram keys and sessions", key_lag=1)
 EAGER = replace(PLAIN, capabilities=PLAIN.capabilities | {"DRAFTS"}, publishes_on=frozenset(PUBLISHING))
 A1, A2, A4 = ("a",), ("a", "a"), ("a",) * 4
 PLACES = WORLDS | {

@@ -21,7 +21,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -36,6 +35,7 @@ from kvledger.spec.world import World
 from kvledger.tests.kit.load import load_backend
 from kvledger.tests.kit.lockstep import Finding, Grade, Lockstep
 from kvledger.tests.kit.search import BUDGETS, search
+from kvledger.tests.law.mutants import expressions, head, standing
 from kvledger.tests.replay import formats, synthetic
 from kvledger.tests.replay.against import Against, Differs
 from kvledger.tests.replay.driver import drive
@@ -175,35 +175,16 @@ def mutants(file: str) -> Iterator[Mutant]:
     tree, lines = ast.parse(text), text.splitlines()
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
     for statement in sorted(statements, key=lambda node: node.lineno):
-        for change in chain(_expressions(statement), _writes(statement)):
+        for change in chain(_operators(statement), expressions(statement, _others), _writes(statement)):
             code = compile(ast.fix_missing_locations(tree), str(path), "exec")
             yield Mutant(file, statement.lineno, lines[statement.lineno - 1].strip(), change, code)
 
 
-def _expressions(statement: ast.stmt) -> Iterator[str]:
-    """One expression of the statement is another one, as long as the iterator stands there. What only says a type is
-    left alone."""
-    ahead: list[ast.AST] = [statement]
-    while ahead:
-        parent = ahead.pop()
-        for name, value in ast.iter_fields(parent):
-            if name in ("annotation", "returns", "decorator_list"):
-                continue
-            for at, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
-                if isinstance(node, ast.stmt) or not isinstance(node, ast.AST):
-                    continue
-                ahead.append(node)
-                for new in _others(node, parent) if isinstance(node, ast.expr) else ():
-                    with _put(parent, name, at, node, ast.copy_location(new, node)):
-                        yield f"becomes {_head(statement)}"
-        if isinstance(parent, ast.AugAssign) and type(parent.op) in OPERATORS:
-            with _put(parent, "op", None, parent.op, OPERATORS[type(parent.op)]()):
-                yield f"becomes {_head(statement)}"
-
-
-def _head(statement: ast.stmt) -> str:
-    """A statement in a line, without its body."""
-    return ast.unparse(statement).splitlines()[0]
+def _operators(statement: ast.stmt) -> Iterator[str]:
+    """+= becomes -=, as long as the iterator stands there."""
+    if isinstance(statement, ast.AugAssign) and type(statement.op) in OPERATORS:
+        with standing(statement, "op", None, statement.op, OPERATORS[type(statement.op)]()):
+            yield f"becomes {head(statement)}"
 
 
 OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
@@ -247,29 +228,12 @@ def _writes(parent: ast.stmt) -> Iterator[str]:
     for at in range(int(documented), len(body)):
         one, other = body[at], body[at + 1 : at + 2]
         if isinstance(one, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr):
-            with _put(parent, "body", at, one, ast.copy_location(ast.Pass(), one)):
-                yield f"without {_head(one)}"
+            with standing(parent, "body", at, one, ast.copy_location(ast.Pass(), one)):
+                yield f"without {head(one)}"
         if other:
             body[at : at + 2] = [*other, one]
-            yield f"{_head(one)} after {_head(other[0])}"
+            yield f"{head(one)} after {head(other[0])}"
             body[at : at + 2] = [one, *other]
-
-
-@contextmanager
-def _put(parent: ast.AST, name: str, at: int | None, old: ast.AST, new: ast.AST) -> Iterator[None]:
-    """Another node in a node's place, for a while."""
-
-    def put(node: ast.AST) -> None:
-        if at is None:
-            setattr(parent, name, node)
-        else:
-            getattr(parent, name)[at] = node
-
-    put(new)
-    try:
-        yield
-    finally:
-        put(old)
 
 
 # ---- who catches them

@@ -25,7 +25,8 @@ from kvledger.spec.rules import RULES, Broken
 from kvledger.spec.world import Declaration, World
 from kvledger.spec.worlds import A3, B3, KEPT, PLAIN, TWO, WORLDS, Scope
 from kvledger.tests.law.near import SHORT, near, near_freed
-from kvledger.tests.unit.reachable import BATCHES, EVERYWHERE, LEAVES, reachable
+from kvledger.tests.law.questions import LEAVES
+from kvledger.tests.unit.reachable import BATCHES, EVERYWHERE, reachable
 
 Tally: TypeAlias = Counter[str | None]  # how often each rule was broken; None: how many answers were accepted
 Candidates: TypeAlias = Callable[[Ledger, Action, Collection[Answer]], Iterable[Answer]]

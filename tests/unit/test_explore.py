@@ -36,7 +36,8 @@ from kvledger.spec.worlds import (
     WORLDS,
     Scope,
 )
-from kvledger.tests.unit.reachable import BATCHES, BIGRAM_TALKS, LEAVES, TALKS
+from kvledger.tests.law.questions import BIGRAM_TALKS, LEAVES, TALKS
+from kvledger.tests.unit.reachable import BATCHES
 
 ROOT = Path(__file__).parents[2]
 # states, transitions, length of the longest shortest path
