@@ -275,6 +275,14 @@ def long_rows() -> None:
         selfcheck(ledger)
 
 
+def endless_drafts() -> None:
+    """More than any number holds beyond the 9 tokens of a row of 30 columns: 21 slots, to the row's end."""
+    ledger = Ledger(World(1, 30, 8, 4))
+    ledger.extend([0], [9], [ledger.admit(np.empty(0, np.int32))])
+    assert ledger.reserve([1], [2**63 - 1]).counts.tolist() == [21], "slots of endless drafts"
+    selfcheck(ledger)
+
+
 def run(world: World, seed: int, calls: int) -> Caller:
     """So many of them."""
     caller = Caller(world, seed)

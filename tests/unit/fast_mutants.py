@@ -245,9 +245,10 @@ class Caught(Exception):
 
 def selfcheck() -> None:
     """Random calls, everything asked after each."""
-    from kvledger.tests.unit.fast_calls import long_rows, run
+    from kvledger.tests.unit.fast_calls import endless_drafts, long_rows, run
 
     long_rows()
+    endless_drafts()
     for seed in range(SEEDS):
         for world in WORLDS:
             run(world, seed, CALLS)
